@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SHA-256 through OpenSSL's EVP interface, hexadecimal text, random bytes from the kernel.
+ */
+#include "base/prelude.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/hash.h"
+
+static void to_hex(const unsigned char *data, size_t len, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < len; i++) {
+        out[2 * i] = digits[data[i] >> 4];
+        out[2 * i + 1] = digits[data[i] & 15];
+    }
+    out[2 * len] = '\0';
+}
+
+static void check(bool ok, const char *what)
+{
+    if (!ok) {
+        fprintf(stderr, "holdfast: %s failed in the crypto library\n", what);
+        abort();
+    }
+}
+
+void hf_sha256_init(struct hf_sha256 *h)
+{
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    check(ctx != NULL && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1, "SHA-256");
+    h->ctx = ctx;
+}
+
+void hf_sha256_add(struct hf_sha256 *h, const void *data, size_t len)
+{
+    check(EVP_DigestUpdate(h->ctx, data, len) == 1, "SHA-256");
+}
+
+void hf_sha256_end(struct hf_sha256 *h, char ret_hex[HF_SHA256_HEX])
+{
+    unsigned char md[EVP_MAX_MD_SIZE];
+    unsigned int len = 0;
+    check(EVP_DigestFinal_ex(h->ctx, md, &len) == 1 && len == 32, "SHA-256");
+    EVP_MD_CTX_free(h->ctx);
+    h->ctx = NULL;
+    to_hex(md, len, ret_hex);
+}
+
+void hf_sha256_hex(struct hf_span data, char ret_hex[HF_SHA256_HEX])
+{
+    struct hf_sha256 h;
+    hf_sha256_init(&h);
+    hf_sha256_add(&h, data.ptr, data.len);
+    hf_sha256_end(&h, ret_hex);
+}
+
+static void random_bytes(void *out, size_t len)
+{
+    unsigned char *p = out;
+    while (len > 0) {
+        ssize_t n = getrandom(p, len, 0);
+        if (n < 0) {
+            check(false, "getrandom");
+        }
+        p += n;
+        len -= (size_t)n;
+    }
+}
+
+void hf_random_hex(size_t n, char *ret_hex)
+{
+    unsigned char raw[64];
+    check(n <= sizeof(raw), "a random text of that length");
+    random_bytes(raw, n);
+    to_hex(raw, n, ret_hex);
+}
+
+uint64_t hf_random_u64(void)
+{
+    uint64_t v = 0;
+    random_bytes(&v, sizeof(v));
+    return v;
+}
