@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * holdfast ckpt ls|show|verify: what a run's store holds, and whether it is whole. Reads only. Main
+ * thread: there is no loop to keep waiting.
+ */
+#include "base/prelude.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "checkpoint/restore.h"
+#include "supervisor/cmd.h"
+#include "supervisor/rundir.h"
+
+struct ckpt {
+    struct hf_cmd_ctx *ctx;
+    struct hf_run run;
+    bool json;
+    cJSON *rows;        /* json: what ls prints */
+    const char *wanted; /* show, verify: "3-12", or NULL for all */
+    uint64_t seen, bad;
+    enum hf_rc rc;
+    struct hf_err err;
+    int (*each)(struct ckpt *k, const struct hf_lineage_row *row);
+};
+
+static cJSON *row_json(const struct hf_lineage_row *row)
+{
+    static const char *const kinds[] = {"checkpoint", "aborted", "sealed"};
+    char utc[HF_UTC_STRLEN];
+    cJSON *obj = hf_json_obj();
+    hf_json_add_int(obj, "attempt", row->attempt);
+    hf_json_add_int(obj, "number", row->number);
+    hf_json_add_str(obj, "kind", kinds[row->decision->kind]);
+    if (row->decision->kind != HF_DECISION_MANIFEST) {
+        return obj;
+    }
+    const struct hf_manifest *m = &row->decision->manifest;
+    if (m->step >= 0) {
+        hf_json_add_int(obj, "step", m->step);
+    } else {
+        hf_json_add_null(obj, "step");
+    }
+    hf_json_add_bool(obj, "retired", row->retired);
+    hf_json_add_str(obj, "reason", m->reason);
+    hf_json_add_int(obj, "files", m->n_files);
+    hf_json_add_int(obj, "bytes", (int64_t)m->bytes);
+    hf_json_add_int(obj, "bytes_sent", (int64_t)m->bytes_sent);
+    hf_json_add_str(obj, "at", hf_utc_format(m->at_wall_ms, utc));
+    hf_json_add_int(obj, "at_age_s", (hf_wall_ms() - m->at_wall_ms) / 1000);
+    hf_json_add(obj, "resume_path", hf_json_bytes(m->resume_path));
+    return obj;
+}
+
+static int ls_row(struct ckpt *k, const struct hf_lineage_row *row)
+{
+    if (k->json) {
+        hf_json_push(k->rows, row_json(row));
+        return 0;
+    }
+    const struct hf_manifest *m = &row->decision->manifest;
+    char step[32] = "-";
+    char utc[HF_UTC_STRLEN];
+    switch (row->decision->kind) {
+    case HF_DECISION_MANIFEST:
+        if (m->step >= 0) {
+            snprintf(step, sizeof(step), "%" PRId64, m->step);
+        }
+        fprintf(k->ctx->out, "%3u-%-6u %12s %14" PRIu64 " %7u  %-9s %s%s\n", row->attempt,
+                row->number, step, m->bytes, m->n_files, m->reason,
+                hf_utc_format(m->at_wall_ms, utc), row->retired ? "  (removed)" : "");
+        break;
+    case HF_DECISION_ABORT:
+    case HF_DECISION_SEAL:
+        fprintf(k->ctx->out, "%3u-%-6u %12s %14s %7s  %s\n", row->attempt, row->number, "-", "-",
+                "-", row->decision->kind == HF_DECISION_SEAL ? "sealed" : "aborted");
+        break;
+    }
+    return 0;
+}
+
+static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
+{
+    const struct hf_manifest *m = &row->decision->manifest;
+    cJSON *obj = row_json(row);
+    cJSON *files = hf_json_arr();
+    for (uint32_t i = 0; row->decision->kind == HF_DECISION_MANIFEST && i < m->n_files; i++) {
+        static const char *const kinds[] = {"file", "folder", "link"};
+        cJSON *f = hf_json_obj();
+        hf_json_add(f, "root", hf_json_bytes(m->roots[m->files[i].root].path));
+        hf_json_add(f, "path", hf_json_bytes(m->files[i].path));
+        hf_json_add_str(f, "kind", kinds[m->files[i].kind]);
+        hf_json_add_int(f, "bytes", (int64_t)m->files[i].size);
+        hf_json_push(files, f);
+    }
+    hf_json_add(obj, "content", files);
+    if (k->json) {
+        hf_json_push(k->rows, obj);
+        return 0;
+    }
+    ls_row(k, row);
+    for (const cJSON *f = files->child; f != NULL; f = f->next) {
+        fprintf(k->ctx->out, "  %14" PRId64 "  %s%s%s\n", hf_json_opt_int(f, "bytes", 0),
+                hf_json_opt_str(f, "root", "?"),
+                hf_json_opt_str(f, "path", "")[0] != '\0' ? "/" : "",
+                hf_json_opt_str(f, "path", ""));
+    }
+    hf_json_free(obj);
+    return 0;
+}
+
+static int verify_row(struct ckpt *k, const struct hf_lineage_row *row)
+{
+    if (row->decision->kind != HF_DECISION_MANIFEST || row->retired) {
+        return 0;
+    }
+    struct hf_call c = {0};
+    struct hf_err err = {0};
+    uint64_t bytes = 0;
+    enum hf_rc rc = hf_verify(&k->run, &c, &row->decision->manifest, &bytes, &err);
+    k->bad += rc != HF_OK ? 1 : 0;
+    if (k->json) {
+        cJSON *obj = row_json(row);
+        hf_json_add_bool(obj, "whole", rc == HF_OK);
+        hf_json_add_str(obj, "why", rc == HF_OK ? NULL : err.msg);
+        hf_json_push(k->rows, obj);
+    } else if (rc == HF_OK) {
+        fprintf(k->ctx->out, "%u-%u: whole, %" PRIu64 " bytes read\n", row->attempt, row->number,
+                bytes);
+    } else {
+        fprintf(k->ctx->out, "%u-%u: %s: %s\n", row->attempt, row->number,
+                rc == HF_ECORRUPT ? "DAMAGED" : "could not be read", err.msg);
+    }
+    return 0;
+}
+
+static bool each_row(void *user, const struct hf_lineage_row *row)
+{
+    struct ckpt *k = user;
+    char id[32];
+    snprintf(id, sizeof(id), "%u-%u", row->attempt, row->number);
+    if (k->wanted != NULL && strcmp(k->wanted, id) != 0) {
+        return true;
+    }
+    k->seen++;
+    return k->each(k, row) == 0;
+}
+
+/* The run by its registered name, or by --store where it was never started here. */
+static enum hf_rc open_run(struct ckpt *k, const char *name, struct hf_rundir *dir,
+                           struct hf_err *err)
+{
+    const struct hf_settings *set = k->ctx->settings;
+    const char *store = hf_set_str(set, HF_SET_STORE);
+    enum hf_rc rc = hf_rundir_find(dir, hf_set_str(set, HF_SET_STATE_DIR), name, store, err);
+    if (rc != HF_OK && store == NULL) {
+        return rc;
+    }
+    k->run.name = name;
+    return hf_store_open(rc == HF_OK ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
+                         &k->run.store, err);
+}
+
+static int walk(struct ckpt *k)
+{
+    struct hf_call c = {0};
+    struct hf_err err = {0};
+    k->rows = hf_json_arr();
+    if (!k->json && k->each == ls_row) {
+        fprintf(k->ctx->out, "%-10s %12s %14s %7s  %-9s %s\n", "CHECKPOINT", "STEP", "BYTES",
+                "FILES", "REASON", "WHEN");
+    }
+    enum hf_rc rc = hf_lineage_walk(&k->run, &c, each_row, k, &err);
+    if (rc == HF_OK && k->json) {
+        HF_CLEANUP(hf_json_freep) cJSON *all = hf_json_obj();
+        hf_json_add_int(all, "format", 1);
+        hf_json_add_str(all, "run", k->run.name);
+        hf_json_add(all, "checkpoints", k->rows);
+        k->rows = NULL;
+        HF_CLEANUP(hf_freep) char *text = hf_json_print(all);
+        fprintf(k->ctx->out, "%s\n", text);
+    }
+    hf_json_free(k->rows);
+    if (rc != HF_OK) {
+        hf_log_err(k->ctx->log, HF_LOG_ERROR, &err, "run '%s'", k->run.name);
+        return HF_EXIT_FAIL;
+    }
+    if (k->wanted != NULL && k->seen == 0) {
+        hf_log(k->ctx->log, HF_LOG_ERROR,
+               "run '%s' has no checkpoint %s; 'holdfast ckpt ls %s' shows them", k->run.name,
+               k->wanted, k->run.name);
+        return HF_EXIT_FAIL;
+    }
+    return k->bad > 0 ? HF_EXIT_FAIL : HF_EXIT_OK;
+}
+
+static int run(struct hf_cmd_ctx *ctx)
+{
+    static const struct {
+        const char *name;
+        int (*each)(struct ckpt *k, const struct hf_lineage_row *row);
+        bool needs_id;
+    } verbs[] = {{"ls", ls_row, false}, {"show", show_row, true}, {"verify", verify_row, false}};
+    struct ckpt k = {.ctx = ctx, .json = hf_set_bool(ctx->settings, HF_SET_JSON)};
+    bool needs_id = false;
+    for (size_t i = 0; ctx->argc > 0 && i < HF_COUNT(verbs); i++) {
+        if (strcmp(ctx->argv[0], verbs[i].name) == 0) {
+            k.each = verbs[i].each;
+            needs_id = verbs[i].needs_id;
+        }
+    }
+    const char *name = ctx->argc > 1 ? ctx->argv[1] : hf_set_str(ctx->settings, HF_SET_RUN);
+    k.wanted = ctx->argc > 2 ? ctx->argv[2] : NULL;
+    if (k.each == NULL || name == NULL || ctx->argc > 3 || (needs_id && k.wanted == NULL)) {
+        hf_log(ctx->log, HF_LOG_ERROR,
+               "use: holdfast ckpt ls RUN, ckpt show RUN ATTEMPT-NUMBER, ckpt verify RUN "
+               "[ATTEMPT-NUMBER]");
+        return HF_EXIT_USAGE;
+    }
+    struct hf_rundir dir;
+    struct hf_err err = {0};
+    int status = HF_EXIT_FAIL;
+    if (open_run(&k, name, &dir, &err) == HF_OK) {
+        status = walk(&k);
+    } else {
+        hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
+    }
+    hf_store_close(k.run.store);
+    hf_rundir_release(&dir);
+    return status;
+}
+
+const struct hf_cmd hf_cmd_ckpt = {
+    .name = "ckpt",
+    .args = "ls|show|verify RUN [ATTEMPT-NUMBER] [options]",
+    .summary = "list, show and verify a run's checkpoints",
+    .about = "Checkpoints are named ATTEMPT-NUMBER, as 'ckpt ls' shows them. verify reads every "
+             "block and\n"
+             "exits 1 if one is damaged.",
+    .group = HF_FOR_CKPT,
+    .usage_status = HF_EXIT_USAGE,
+    .run = run,
+};

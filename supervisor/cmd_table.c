@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of commands and the whole program over it. Main thread. What was inherited is taken
+ * before anything else, since any library may change it.
+ */
+#include "base/prelude.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "supervisor/cmd.h"
+
+const struct hf_cmd *const hf_cmds[] = {
+    &hf_cmd_run, &hf_cmd_drill, &hf_cmd_status, &hf_cmd_ckpt, &hf_cmd_logs, NULL,
+};
+
+/* Standard streams that are closed would be given to the first files opened: what is said to
+ * stderr would then go into one of them. */
+static void fill_standard_streams(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO) {
+        fd = dup(fd);
+    }
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+}
+
+int hf_main(int argc, char **argv)
+{
+    struct hf_inherited inherited;
+    hf_inherited_take(&inherited);
+    fill_standard_streams();
+    if (hf_keeper_is_role(argc, argv)) {
+        return hf_keeper_main(argc, argv);
+    }
+    const struct hf_cmd_world world = {.cmds = hf_cmds,
+                                       .env = environ,
+                                       .out = stdout,
+                                       .err_out = stderr,
+                                       .err_fd = STDERR_FILENO,
+                                       .inherited = &inherited};
+    return hf_cmd_dispatch(&world, argc, argv);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Restoring for a claimed attempt: seal, choose, verify, exchange, and back along the lineage
+ * past what is damaged. Worker thread. A store that fails says nothing about a checkpoint: it
+ * is asked again.
+ */
+#include "base/prelude.h"
+
+#include <poll.h>
+
+#include "base/hash.h"
+#include "base/retry.h"
+#include "supervisor/handoff.h"
+
+void hf_restored_release(struct hf_restored *r)
+{
+    hf_manifest_release(&r->manifest);
+    hf_restore_report_release(&r->report);
+    hf_strv_clear(&r->damaged);
+}
+
+/* Waits in short pieces, so that a cancel is seen. */
+static bool wait_ms(const struct hf_call *c, uint32_t ms)
+{
+    while (ms > 0) {
+        if (c->op != NULL && hf_op_canceled(c->op)) {
+            return false;
+        }
+        uint32_t piece = ms < 50 ? ms : 50;
+        poll(NULL, 0, (int)piece);
+        ms -= piece;
+    }
+    return true;
+}
+
+/* Notes a damaged checkpoint, so that an older one is looked for; first whether it is still ours to
+ * judge. A sentence that is noted already is about something else, which no step back passes. */
+static enum hf_rc note_damage(const struct hf_run *run, const struct hf_call *c,
+                              const struct hf_claim *mine, struct hf_restored *ret,
+                              char *what_taken, struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *what = what_taken;
+    bool superseded = false;
+    HF_TRY(hf_lineage_superseded(run, c, mine->attempt, &superseded, err));
+    if (superseded) {
+        return hf_fail(err, HF_EEXISTS, "attempt %u is superseded", mine->attempt);
+    }
+    if (hf_strv_has(&ret->damaged, what)) {
+        return hf_fail(err, HF_ECORRUPT, "%s", what);
+    }
+    hf_strv_add(&ret->damaged, what);
+    return HF_OK;
+}
+
+static enum hf_rc one_round(const struct hf_run *run, const struct hf_call *c,
+                            const struct hf_claim *mine, struct hf_restored *ret,
+                            struct hf_err *err)
+{
+    for (;;) {
+        struct hf_manifest m = {0};
+        char *what = NULL;
+        enum hf_rc rc = hf_lineage_choose(run, c, mine, (uint32_t)ret->damaged.len, &m, err);
+        if (rc == HF_ENOTFOUND) {
+            return HF_OK;
+        }
+        if (rc == HF_ECORRUPT) {
+            what = hf_asprintf("a checkpoint cannot be read (%s)", err->msg);
+        } else {
+            HF_TRY(rc);
+            rc = hf_restore(run, c, &m, &ret->report, err);
+            if (rc == HF_OK) {
+                ret->any = true;
+                ret->manifest = m;
+                return HF_OK;
+            }
+            what = hf_asprintf("checkpoint %u-%u is damaged (%s)", m.attempt, m.number, err->msg);
+            hf_manifest_release(&m);
+            hf_restore_report_release(&ret->report);
+            ret->report = (struct hf_restore_report){0};
+        }
+        if (rc != HF_ECORRUPT) {
+            hf_free(what);
+            return rc;
+        }
+        HF_TRY(note_damage(run, c, mine, ret, what, err));
+    }
+}
+
+enum hf_rc hf_handoff_restore(const struct hf_run *run, const struct hf_call *c,
+                              const struct hf_claim *mine, struct hf_restored *ret,
+                              struct hf_err *err)
+{
+    *ret = (struct hf_restored){0};
+    struct hf_err local = {0};
+    struct hf_retry retry = {.base_ms = 200, .cap_ms = 10000, .tries = 8};
+    for (;;) {
+        enum hf_rc rc = hf_lineage_seal(run, c, mine, &local);
+        if (rc == HF_OK && !mine->fresh) {
+            rc = one_round(run, c, mine, ret, &local);
+        }
+        if (rc == HF_OK) {
+            rc = hf_lineage_put_base(run, c, mine, ret->any ? &ret->manifest : NULL, &local);
+        }
+        uint32_t delay = 0;
+        if (rc == HF_OK) {
+            return HF_OK;
+        }
+        hf_restored_release(ret);
+        *ret = (struct hf_restored){0};
+        if (!hf_retry_next(&retry, &local, hf_random_u64(), hf_now_ns(), c->deadline_ns, &delay) ||
+            !wait_ms(c, delay)) {
+            if (err != NULL) {
+                *err = local;
+            }
+            return rc;
+        }
+    }
+}

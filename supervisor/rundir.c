@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state folder. Small local files only; nothing here knows a store's inside.
+ */
+#include "base/prelude.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/fsx.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "supervisor/rundir.h"
+
+#define RUN_JSON_MAX  16384
+#define LOCK_TRIES    20
+#define LOCK_PAUSE_MS 5
+
+char *hf_run_name_of_folder(const char *folder)
+{
+    const char *slash = strrchr(folder, '/');
+    const char *last = slash != NULL && slash[1] != '\0' ? slash + 1 : "run";
+    char hash[HF_SHA256_HEX];
+    hf_sha256_hex((struct hf_span){folder, strlen(folder)}, hash);
+    char base[41];
+    size_t n = 0;
+    for (const char *p = last; *p != '\0' && n < sizeof(base) - 1; p++) {
+        bool ok = isalnum((unsigned char)*p) || (n > 0 && strchr("._-", *p) != NULL);
+        base[n] = ok ? *p : '-';
+        n += ok || n > 0 ? 1 : 0;
+    }
+    base[n] = '\0';
+    return hf_asprintf("%s-%.4s", n > 0 ? base : "run", hash);
+}
+
+static char *key_of(const char *name, const char *store, bool is_default)
+{
+    if (is_default) {
+        return hf_strdup(name);
+    }
+    char hash[HF_SHA256_HEX];
+    hf_sha256_hex((struct hf_span){store, strlen(store)}, hash);
+    return hf_asprintf("%s@%.6s", name, hash);
+}
+
+static enum hf_rc write_registry(const struct hf_rundir *r, struct hf_err *err)
+{
+    HF_CLEANUP(hf_json_freep) cJSON *obj = hf_json_obj();
+    hf_json_add_int(obj, "format", 1);
+    hf_json_add_str(obj, "name", r->name);
+    hf_json_add_str(obj, "store", r->store);
+    hf_json_add_bool(obj, "default_store", r->default_store);
+    HF_CLEANUP(hf_freep) char *text = hf_json_print(obj);
+    HF_CLEANUP(hf_freep) char *path = hf_rundir_file(r, "run.json");
+    return hf_fs_write(path, (struct hf_span){text, strlen(text)}, 0600, false, err);
+}
+
+enum hf_rc hf_rundir_open(struct hf_rundir *ret, const char *state, const char *name,
+                          const char *store, struct hf_err *err)
+{
+    *ret = (struct hf_rundir){.lock_fd = -1};
+    ret->state = hf_strdup(state);
+    ret->name = hf_strdup(name);
+    HF_CLEANUP(hf_freep) char *default_uri = hf_asprintf("file://%s/store", state);
+    ret->default_store = store == NULL || strcmp(store, default_uri) == 0;
+    ret->store = hf_strdup(ret->default_store ? default_uri : store);
+    HF_CLEANUP(hf_freep) char *key = key_of(name, ret->store, ret->default_store);
+    ret->dir = hf_asprintf("%s/runs/%s", state, key);
+    enum hf_rc rc = hf_fs_mkdirs(ret->dir, 0700, err);
+    if (rc != HF_OK) {
+        hf_hint(err, rc, "Point --state-dir (HOLDFAST_STATE_DIR) at a folder that you can write.");
+        return rc;
+    }
+    HF_CLEANUP(hf_freep) char *registry = hf_rundir_file(ret, "run.json");
+    return hf_fs_exists(registry) ? HF_OK : write_registry(ret, err);
+}
+
+static enum hf_rc load(struct hf_rundir *ret, const char *state, const char *key,
+                       struct hf_err *err)
+{
+    *ret = (struct hf_rundir){.lock_fd = -1};
+    ret->state = hf_strdup(state);
+    ret->dir = hf_asprintf("%s/runs/%s", state, key);
+    HF_CLEANUP(hf_freep) char *path = hf_rundir_file(ret, "run.json");
+    struct hf_buf text;
+    hf_buf_init(&text, RUN_JSON_MAX);
+    HF_CLEANUP(hf_json_freep) cJSON *obj = NULL;
+    const char *name = NULL;
+    const char *store = NULL;
+    enum hf_rc rc = hf_fs_read(path, &text, err);
+    if (rc == HF_OK) {
+        rc = hf_json_parse(hf_buf_span(&text), RUN_JSON_MAX, &obj, err);
+    }
+    if (rc == HF_OK) {
+        rc = hf_json_get_str(obj, "name", &name, err);
+    }
+    if (rc == HF_OK) {
+        rc = hf_json_get_str(obj, "store", &store, err);
+    }
+    hf_buf_release(&text);
+    if (rc != HF_OK) {
+        return hf_wrap(err, rc, "'%s'", path);
+    }
+    ret->name = hf_strdup(name);
+    ret->store = hf_strdup(store);
+    ret->default_store = hf_json_opt_bool(obj, "default_store", false);
+    return HF_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct hf_rundir *x = a;
+    const struct hf_rundir *y = b;
+    return strcmp(x->dir, y->dir);
+}
+
+enum hf_rc hf_rundir_all(const char *state, struct hf_rundir **ret, size_t *ret_n,
+                         struct hf_err *err)
+{
+    *ret = NULL;
+    *ret_n = 0;
+    HF_CLEANUP(hf_freep) char *runs = hf_asprintf("%s/runs", state);
+    DIR *d = opendir(runs);
+    if (d == NULL) {
+        return errno == ENOENT ? HF_OK : hf_fail_errno(err, errno, "open folder '%s'", runs);
+    }
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        struct hf_rundir one;
+        if (e->d_name[0] == '.') {
+            continue;
+        }
+        /* A folder without a readable run.json is no run: it is left alone and not listed. */
+        if (load(&one, state, e->d_name, NULL) != HF_OK) {
+            hf_rundir_release(&one);
+            continue;
+        }
+        *ret = hf_realloc(*ret, (*ret_n + 1) * sizeof(one));
+        (*ret)[(*ret_n)++] = one;
+    }
+    closedir(d);
+    if (*ret_n > 1) {
+        qsort(*ret, *ret_n, sizeof(**ret), by_name);
+    }
+    return HF_OK;
+}
+
+static enum hf_rc not_found(const char *name, const struct hf_rundir *all, size_t n,
+                            struct hf_err *err)
+{
+    struct hf_buf names;
+    hf_buf_init(&names, 150);
+    for (size_t i = 0; i < n; i++) {
+        if (hf_buf_addf(&names, NULL, "%s%s", i > 0 ? ", " : "", all[i].name) != HF_OK) {
+            break;
+        }
+    }
+    enum hf_rc rc = hf_fail(err, HF_ENOTFOUND, "no run '%s' is registered here", name);
+    if (n > 0) {
+        hf_hint(err, rc, "Registered runs: %s.", hf_buf_str(&names));
+    } else {
+        hf_hint(err, rc, "No run was started yet with this state folder (--state-dir).");
+    }
+    hf_buf_release(&names);
+    return rc;
+}
+
+enum hf_rc hf_rundir_find(struct hf_rundir *ret, const char *state, const char *name,
+                          const char *store, struct hf_err *err)
+{
+    *ret = (struct hf_rundir){.lock_fd = -1};
+    struct hf_rundir *all = NULL;
+    size_t n = 0;
+    HF_TRY(hf_rundir_all(state, &all, &n, err));
+    size_t hits = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(all[i].name, name) == 0 && (store == NULL || strcmp(all[i].store, store) == 0)) {
+            hits++;
+            at = i;
+        }
+    }
+    enum hf_rc rc = HF_OK;
+    if (hits == 0) {
+        rc = not_found(name, all, n, err);
+    } else if (hits > 1) {
+        rc = hf_fail(err, HF_EINVAL, "%zu runs named '%s' are registered here", hits, name);
+        hf_hint(err, rc, "Say which with --store URI.");
+    } else {
+        *ret = all[at];
+        all[at] = (struct hf_rundir){.lock_fd = -1};
+    }
+    for (size_t i = 0; i < n; i++) {
+        hf_rundir_release(&all[i]);
+    }
+    hf_free(all);
+    return rc;
+}
+
+void hf_rundir_release(struct hf_rundir *r)
+{
+    hf_free(r->state);
+    hf_free(r->name);
+    hf_free(r->store);
+    hf_free(r->dir);
+    hf_closep(&r->lock_fd);
+    *r = (struct hf_rundir){.lock_fd = -1};
+}
+
+enum hf_rc hf_rundir_lock(struct hf_rundir *r, struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *path = hf_rundir_file(r, "lock");
+    enum hf_rc rc = hf_fs_lock(path, &r->lock_fd, err);
+    for (int i = 0; i < LOCK_TRIES && rc == HF_EAGAIN; i++) {
+        (void)poll(NULL, 0, LOCK_PAUSE_MS); /* somebody may only be looking */
+        rc = hf_fs_lock(path, &r->lock_fd, err);
+    }
+    return rc;
+}
+
+/* Shared, so that two who look at once do not take each other for a supervisor. */
+bool hf_rundir_is_locked(const struct hf_rundir *r)
+{
+    HF_CLEANUP(hf_freep) char *path = hf_rundir_file(r, "lock");
+    HF_CLEANUP(hf_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+char *hf_rundir_attempt(const struct hf_rundir *r, uint32_t attempt)
+{
+    return hf_asprintf("%s/%u", r->dir, attempt);
+}
+
+char *hf_rundir_file(const struct hf_rundir *r, const char *name)
+{
+    return hf_asprintf("%s/%s", r->dir, name);
+}
+
+char *hf_path_from(const char *folder, const char *path)
+{
+    char *out = path[0] == '/' ? hf_strdup(path) : hf_asprintf("%s/%s", folder, path);
+    size_t n = 0; /* never ahead of what is read */
+    for (const char *p = out; *p != '\0';) {
+        size_t len = strcspn(p, "/");
+        if (len == 2 && strncmp(p, "..", 2) == 0) {
+            while (n > 0 && out[--n] != '/') {
+            }
+        } else if (len > 0 && !(len == 1 && *p == '.')) {
+            out[n++] = '/';
+            memmove(out + n, p, len);
+            n += len;
+        }
+        p += len + strspn(p + len, "/");
+    }
+    if (n == 0) {
+        out[n++] = '/';
+    }
+    out[n] = '\0';
+    return out;
+}

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shipper. Loop thread, with two kinds of work items: "note" (stamp the files, write the
+ * journal) and "send" (hf_save). A failed send is repeated while it may help; a newer save
+ * always goes first.
+ */
+#include "base/prelude.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fsx.h"
+#include "base/hash.h"
+#include "base/retry.h"
+#include "supervisor/ship.h"
+
+struct job {
+    struct hf_ship *ship;
+    struct hf_saved *save;
+    uint64_t reported_ns;
+    struct hf_retry retry;
+    /* worker's output */
+    struct hf_manifest done;
+    char *remove; /* a folder to remove, for the clean-up item */
+};
+
+struct hf_ship {
+    struct hf_ship_cfg cfg;
+    struct hf_ship_cb cb;
+    void *user;
+    struct hf_manifest parent;
+    bool has_parent;
+    uint32_t number; /* next; 0: ask the store */
+    uint64_t serial;
+    size_t notes;        /* journal items under way */
+    struct job *sending; /* in flight or waiting for its next try */
+    struct job *waiting;
+    struct hf_op *op; /* of the send under way */
+    struct hf_timer again;
+    uint64_t deadline_ns;
+    bool stopped;
+    uint32_t committed;
+    struct hf_verdict verdict;
+    char *last_root; /* shipped folder below save_dir, removed when the next is committed */
+};
+
+static void send_next(struct hf_ship *s);
+static void take_up(struct hf_ship *s);
+
+const char *hf_verdict_name(enum hf_verdict_kind kind)
+{
+    static const char *const names[] = {"none", "durable", "local", "stale", "lost"};
+    return (size_t)kind < HF_COUNT(names) ? names[kind] : "none";
+}
+
+static void job_free(struct job *j)
+{
+    if (j != NULL) {
+        hf_saved_free(j->save);
+        hf_manifest_release(&j->done);
+        hf_free(j->remove);
+        hf_free(j);
+    }
+}
+
+struct hf_ship *hf_ship_new(const struct hf_ship_cfg *cfg, const struct hf_ship_cb *cb, void *user,
+                            struct hf_manifest *base_taken)
+{
+    struct hf_ship *s = HF_NEW(struct hf_ship);
+    s->cfg = *cfg;
+    s->cb = *cb;
+    s->user = user;
+    s->number = cfg->adopted ? 0 : 1;
+    s->verdict.step = -1;
+    s->verdict.tried_step = -1;
+    if (base_taken != NULL) {
+        s->parent = *base_taken;
+        *base_taken = (struct hf_manifest){0};
+        s->has_parent = true;
+        s->verdict.step = s->parent.step;
+        s->verdict.attempt = s->parent.attempt;
+        s->verdict.number = s->parent.number;
+        s->verdict.bytes = s->parent.bytes;
+        s->last_root = hf_strdup(s->parent.resume_path);
+    }
+    if (cfg->adopted) {
+        take_up(s);
+    }
+    return s;
+}
+
+void hf_ship_free(struct hf_ship *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    job_free(s->sending);
+    job_free(s->waiting);
+    hf_manifest_release(&s->parent);
+    hf_timer_close(&s->again);
+    hf_free(s->last_root);
+    hf_free(s);
+}
+
+bool hf_ship_idle(const struct hf_ship *s)
+{
+    return s->notes == 0 && s->sending == NULL && s->waiting == NULL;
+}
+
+void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns)
+{
+    s->deadline_ns = deadline_ns;
+}
+
+const struct hf_verdict *hf_ship_verdict(const struct hf_ship *s)
+{
+    return &s->verdict;
+}
+
+uint32_t hf_ship_committed(const struct hf_ship *s)
+{
+    return s->committed;
+}
+
+static bool is_save(const struct job *j, uint32_t life, uint64_t request, int64_t step)
+{
+    return j != NULL && j->save->life == life && j->save->request == request &&
+           j->save->step == step;
+}
+
+bool hf_ship_has(const struct hf_ship *s, uint32_t life, uint64_t request, int64_t step)
+{
+    const struct hf_manifest *p = &s->parent;
+    bool shipped = s->has_parent && p->attempt == s->cfg.claim->attempt && p->life == life &&
+                   p->request == request && p->step == step;
+    return shipped || is_save(s->sending, life, request, step) ||
+           is_save(s->waiting, life, request, step);
+}
+
+static void maybe_idle(struct hf_ship *s)
+{
+    if (hf_ship_idle(s)) {
+        s->cb.idle(s->user);
+    }
+}
+
+/* Verdict of a save that failed for good: what stands is the parent. */
+static void judge_failed(struct hf_ship *s, const struct job *j, const struct hf_err *err)
+{
+    struct hf_verdict *v = &s->verdict;
+    *v = (struct hf_verdict){.step = -1, .tried_step = j->save->step};
+    v->kind = s->has_parent ? HF_VERDICT_STALE : HF_VERDICT_LOST;
+    if (s->has_parent) {
+        v->step = s->parent.step;
+        v->attempt = s->parent.attempt;
+        v->number = s->parent.number;
+        v->bytes = s->parent.bytes;
+    }
+    v->at_ns = hf_now_ns();
+    v->at_wall_ms = hf_wall_ms();
+    snprintf(v->reason, sizeof(v->reason), "%s", j->save->reason);
+    snprintf(v->why, sizeof(v->why), "%.*s", (int)sizeof(v->why) - 1, err->msg);
+}
+
+static void judge_committed(struct hf_ship *s, const struct job *j)
+{
+    struct hf_verdict *v = &s->verdict;
+    *v = (struct hf_verdict){.step = j->done.step, .tried_step = j->save->step};
+    v->kind =
+        (s->cfg.run->store->caps & HF_STORE_OUTLIVES) != 0 ? HF_VERDICT_DURABLE : HF_VERDICT_LOCAL;
+    v->attempt = j->done.attempt;
+    v->number = j->done.number;
+    v->bytes = j->done.bytes;
+    v->bytes_sent = j->done.bytes_sent;
+    v->at_ns = hf_now_ns();
+    v->at_wall_ms = hf_wall_ms();
+    v->took_ms = (v->at_ns - j->reported_ns) / HF_MS;
+    snprintf(v->reason, sizeof(v->reason), "%s", j->save->reason);
+}
+
+static enum hf_rc clean_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    (void)op;
+    struct job *j = arg;
+    if (j->save != NULL) {
+        HF_TRY(hf_journal_put_shipped(j->ship->cfg.attempt_dir, j->save->serial, err));
+    }
+    return j->remove != NULL ? hf_fs_remove_tree(j->remove, err) : HF_OK;
+}
+
+/* A folder that stays behind, or a note that is missing, costs space or a needless look: no
+ * more. */
+static void clean_done(void *user, const struct hf_err *err)
+{
+    (void)err;
+    struct job *j = user;
+    struct hf_ship *s = j->ship;
+    job_free(j);
+    s->notes--;
+    maybe_idle(s);
+}
+
+/* Notes the save as shipped and removes the folder of the one before it, if we made that folder. */
+static void clean_up(struct hf_ship *s, struct job *j_taken)
+{
+    size_t len = strlen(s->cfg.save_dir);
+    const char *now = j_taken->save->resume_path;
+    if (s->last_root != NULL && strcmp(s->last_root, now) != 0 &&
+        strncmp(s->last_root, s->cfg.save_dir, len) == 0 && s->last_root[len] == '/') {
+        j_taken->remove = s->last_root;
+        s->last_root = NULL;
+    }
+    hf_free(s->last_root);
+    s->last_root = hf_strdup(now);
+    s->notes++;
+    if (hf_pool_submit(s->cfg.local_pool, s->cfg.scope, clean_work, j_taken, clean_done, j_taken,
+                       NULL, NULL) != HF_OK) {
+        s->notes--;
+        job_free(j_taken);
+    }
+}
+
+static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    struct job *j = arg;
+    struct hf_ship *s = j->ship; /* number and parent change only between sends */
+    struct hf_call c = {.op = op, .deadline_ns = 0};
+    if (s->number == 0) {
+        bool sealed = false;
+        HF_TRY(hf_lineage_next_number(s->cfg.run, &c, s->cfg.claim->attempt, &s->number, &sealed,
+                                      err));
+        if (sealed) {
+            return hf_fail(err, HF_EEXISTS, "the run was taken over");
+        }
+    }
+    const struct hf_saved *v = j->save;
+    struct hf_save_in in = {
+        .run = s->cfg.run,
+        .claim = s->cfg.claim,
+        .number = s->number,
+        .life = v->life,
+        .request = v->request,
+        .step = v->step,
+        .reason = v->reason,
+        .strategy = v->strategy,
+        .world = v->world,
+        .ranks = v->ranks,
+        .n_ranks = v->n_ranks,
+        .roots = v->roots,
+        .resume_path = v->resume_path,
+        .parent = s->has_parent ? &s->parent : NULL,
+        .expect = &v->stamps,
+        .block_bytes = s->cfg.block_bytes,
+        .lanes = s->cfg.lanes,
+    };
+    return hf_save(&in, &c, &j->done, err);
+}
+
+static void committed(struct hf_ship *s, struct job *j)
+{
+    s->committed++;
+    s->number = j->done.number + 1;
+    judge_committed(s, j);
+    hf_manifest_release(&s->parent);
+    s->parent = j->done;
+    s->has_parent = true;
+    j->done = (struct hf_manifest){0};
+    s->cb.settled(s->user, &s->verdict, j->save->resume_path);
+    clean_up(s, j);
+}
+
+static void try_again(void *user)
+{
+    struct hf_ship *s = user;
+    send_next(s);
+    maybe_idle(s);
+}
+
+static void failed(struct hf_ship *s, struct job *j, const struct hf_err *err)
+{
+    uint32_t delay = 0;
+    bool newer = s->waiting != NULL;
+    if (!newer && !s->stopped &&
+        hf_retry_next(&j->retry, err, hf_random_u64(), hf_now_ns(), s->deadline_ns, &delay)) {
+        s->sending = j;
+        hf_timer_start(&s->again, s->cfg.loop, delay, try_again, s);
+        return;
+    }
+    judge_failed(s, j, err);
+    s->cb.settled(s->user, &s->verdict, NULL);
+    job_free(j);
+}
+
+static void send_done(void *user, const struct hf_err *err)
+{
+    struct hf_ship *s = user;
+    struct job *j = s->sending;
+    s->sending = NULL;
+    s->op = NULL;
+    if (err == NULL) {
+        committed(s, j);
+    } else if (err->code == HF_EEXISTS) {
+        s->stopped = true;
+        judge_failed(s, j, err);
+        s->cb.settled(s->user, &s->verdict, NULL);
+        job_free(j);
+        s->cb.superseded(s->user);
+    } else {
+        failed(s, j, err);
+    }
+    if (s->sending == NULL) {
+        send_next(s);
+    }
+    maybe_idle(s);
+}
+
+/* Starts the send that is due: the one being repeated, unless a newer one waits. */
+static void send_next(struct hf_ship *s)
+{
+    if (s->op != NULL) {
+        return;
+    }
+    if (s->waiting != NULL) {
+        hf_timer_stop(&s->again);
+        if (s->sending != NULL) {
+            s->cb.skipped(s->user, s->sending->save->step);
+            job_free(s->sending);
+        }
+        s->sending = s->waiting;
+        s->waiting = NULL;
+    }
+    if (s->sending == NULL || s->stopped) {
+        job_free(s->sending);
+        s->sending = NULL;
+        return;
+    }
+    struct hf_err err = {0};
+    if (hf_pool_submit(s->cfg.ship_pool, s->cfg.scope, send_work, s->sending, send_done, s, &s->op,
+                       &err) != HF_OK) {
+        struct job *j = s->sending;
+        s->sending = NULL;
+        failed(s, j, &err);
+    }
+}
+
+static void enqueue(struct hf_ship *s, struct job *j)
+{
+    if (s->waiting != NULL) {
+        s->cb.skipped(s->user, s->waiting->save->step);
+        job_free(s->waiting);
+    }
+    s->waiting = j;
+    send_next(s);
+}
+
+/* What the supervisor before us had noted and not shipped. */
+static enum hf_rc left_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    (void)op;
+    struct job *j = arg;
+    return hf_journal_unshipped(j->ship->cfg.attempt_dir, &j->save, &j->ship->serial, err);
+}
+
+static void left_done(void *user, const struct hf_err *err)
+{
+    struct job *j = user;
+    struct hf_ship *s = j->ship;
+    s->notes--;
+    if (err != NULL || j->save == NULL || s->waiting != NULL ||
+        hf_ship_has(s, j->save->life, j->save->request, j->save->step)) {
+        job_free(j);
+    } else {
+        enqueue(s, j);
+    }
+    maybe_idle(s);
+}
+
+static struct job *job_new(struct hf_ship *s, struct hf_saved *save_taken)
+{
+    struct job *j = HF_NEW(struct job);
+    j->ship = s;
+    j->save = save_taken;
+    j->reported_ns = hf_now_ns();
+    j->retry = (struct hf_retry){.base_ms = 200, .cap_ms = 5000, .tries = 6};
+    return j;
+}
+
+static void take_up(struct hf_ship *s)
+{
+    struct job *j = job_new(s, NULL);
+    s->notes++;
+    if (hf_pool_submit(s->cfg.local_pool, s->cfg.scope, left_work, j, left_done, j, NULL, NULL) !=
+        HF_OK) {
+        s->notes--;
+        job_free(j);
+    }
+}
+
+static enum hf_rc note_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    (void)op;
+    struct job *j = arg;
+    struct hf_ship *s = j->ship; /* serial: one note at a time, on a pool of one thread */
+    j->save->serial = ++s->serial;
+    if (j->save->stamps.len == 0) {
+        HF_TRY(hf_stamps_take(&j->save->roots, &j->save->stamps, err));
+    }
+    return hf_journal_put_save(s->cfg.attempt_dir, j->save, err);
+}
+
+static void note_done(void *user, const struct hf_err *err)
+{
+    struct job *j = user;
+    struct hf_ship *s = j->ship;
+    s->notes--;
+    /* A journal that cannot be written costs the recovery after a crash, not the save itself. */
+    if (j->save->stamps.len == 0 && err != NULL) {
+        judge_failed(s, j, err);
+        s->cb.settled(s->user, &s->verdict, NULL);
+        job_free(j);
+        maybe_idle(s);
+        return;
+    }
+    enqueue(s, j);
+    maybe_idle(s);
+}
+
+void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken)
+{
+    struct job *j = job_new(s, save_taken);
+    struct hf_err err = {0};
+    s->notes++;
+    if (s->stopped || hf_pool_submit(s->cfg.local_pool, s->cfg.scope, note_work, j, note_done, j,
+                                     NULL, &err) != HF_OK) {
+        s->notes--;
+        if (s->stopped) {
+            hf_fail(&err, HF_ECANCELED, "no more saves are shipped");
+        }
+        judge_failed(s, j, &err);
+        s->cb.settled(s->user, &s->verdict, NULL);
+        job_free(j);
+    }
+}
+
+void hf_ship_stop(struct hf_ship *s)
+{
+    s->stopped = true;
+    hf_op_cancel(s->op);
+    job_free(s->waiting);
+    s->waiting = NULL;
+    if (s->op == NULL) {
+        job_free(s->sending);
+        s->sending = NULL;
+    }
+    hf_timer_start(&s->again, s->cfg.loop, 0, try_again, s); /* idle, but not from in here */
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The supervisor's one context, and the parts that share it. Internal to supervisor/: sup.c
+ * makes it and ends it, job.c changes its state, the sup_*.c files hold the actions of one
+ * concern each. Loop thread only; workers get copies or what is marked immutable.
+ */
+#ifndef HF_SUPERVISOR_SUP_H
+#define HF_SUPERVISOR_SUP_H
+
+#include "base/prelude.h"
+
+#include "base/log.h"
+#include "base/work.h"
+#include "cloud/watch.h"
+#include "hooks/server.h"
+#include "supervisor/cmd.h"
+#include "supervisor/events.h"
+#include "supervisor/handoff.h"
+#include "supervisor/job.h"
+#include "supervisor/keeper.h"
+#include "supervisor/relaunch.h"
+#include "supervisor/rundir.h"
+#include "supervisor/ship.h"
+#include "supervisor/watchdir.h"
+
+#define HF_END_MS              2000 /* of a signal's grace, what ending the tree takes */
+#define HF_ANSWER_MS           50 /* the ranks' deadline is so much earlier: to tell what they did */
+#define HF_SOFT_EXIT_MS        8000 /* how long ranks that were told to leave may take */
+#define HF_SECOND_INTERRUPT_MS 2000
+#define HF_PERSON_MS           10000 /* an end this soon after an interrupt is a person's */
+
+/* Why a request is in flight, or a save was made. */
+enum hf_ask { HF_ASK_NONE, HF_ASK_EVERY, HF_ASK_NOTICE };
+
+struct hf_attempt {
+    struct hf_claim claim; /* attempt 0: not claimed yet */
+    char *dir;
+    struct hf_keeper *keeper;
+    struct hf_hooks *hooks;
+    struct hf_ship *ship;
+    struct hf_watchdir *watchdir; /* NULL: no --checkpoint-dir */
+    struct hf_ending ending;
+    bool adopted, command_started, exited, done_said, hunting;
+    char *resume_path; /* NULL: started from nothing */
+    int64_t resume_step;
+    int64_t first_step, last_step; /* published; -1: none yet */
+    uint64_t started_ns;
+    uint64_t beats;
+    bool beat_busy;
+    int64_t beat_wall_ms; /* the last acknowledged heartbeat */
+    uint64_t beat_ns;
+    /* the request in flight */
+    enum hf_ask ask;
+    uint64_t request;
+    /* leaving */
+    bool asked_to_leave;   /* a leaving request was tried for this notice */
+    bool final_settled;    /* its outcome is known */
+    char save_why[160];    /* why the final save was not made; "" */
+    uint64_t last_save_ns; /* CLOCK_BOOTTIME of the last committed save, or of the start */
+    bool unprotected;
+    bool recording; /* the end is being recorded */
+    char outcome_text[16];
+};
+
+/* One standing notice a source; the deadline that counts is the nearest of those that stand. */
+#define HF_NOTICE_SOURCES 4
+struct hf_standing {
+    struct hf_notice what; /* source "": a free place */
+    uint64_t deadline_ns;
+    bool for_good; /* by a signal: it is never withdrawn */
+};
+
+struct hf_leaving {
+    bool notice; /* a notice stands */
+    uint64_t deadline_ns;
+    uint64_t seen_ns; /* when the first of those that stand was seen */
+    struct hf_standing standing[HF_NOTICE_SOURCES];
+    bool file_seen; /* --notice-file: it is there */
+};
+
+struct hf_sup {
+    /* set once */
+    struct hf_cmd_ctx *ctx;
+    struct hf_log log;
+    struct hf_rundir dir;
+    struct hf_run run;
+    struct hf_events events;
+    char *folder, *save_dir;
+    char host[65];
+    char boot_id[40];
+    uint64_t pid_ns;
+    const struct hf_cloud_ops *provider; /* NULL: none watched */
+    uint64_t every_ms, grace_ms, heartbeat_ms;
+    int notice_signal;
+
+    /* the machinery */
+    struct hf_loop loop;
+    struct hf_scope scope;
+    struct hf_pool *store_pool, *local_pool, *ship_pool;
+    struct hf_http *http;
+    struct hf_watch *watch;
+    uv_signal_t signals[10];
+    size_t n_signals;
+    uv_fs_event_t notice_watch;
+    bool notice_watch_on;
+    struct hf_timer tick, every, leave_by, soft, pause, beat;
+
+    /* the job */
+    enum hf_job_state state;
+    uint64_t state_since_ns;
+    int64_t state_since_wall_ms;
+    uint64_t illegal_edges;
+    struct hf_attempt at;
+    struct hf_leaving leaving;
+    uint64_t interrupt_ns; /* the last one; 0: none */
+    bool foreground;       /* of our terminal, when last looked at */
+    uint32_t crashes;
+    int exit_status;
+    enum hf_outcome outcome;
+    bool start_canceled;
+    bool settle_now;
+    bool next_here; /* another attempt follows in this process */
+    uint32_t pause_ms;
+    bool resume_given; /* later attempts of this process never ask about the command again */
+    struct hf_op *prepare_op;
+    uint64_t kept_blocks_removed;
+    bool retain_busy;
+    uint64_t status_ns; /* when status.json was last written */
+    bool registered;    /* the store is open and the run's name is known */
+};
+
+/* sup.c. Returns the exit status. ctx's command is run until the job has ended. */
+int hf_sup_run(struct hf_cmd_ctx *ctx);
+void hf_sup_tick_soon(struct hf_sup *sup);   /* something to follow closely has begun */
+void hf_sup_end_attempt(struct hf_sup *sup); /* lets go of keeper, hooks, shipper; zeroes at */
+
+/* sup_start.c */
+hf_job_action_fn hf_act_prepare, hf_act_prepare_cancel, hf_act_start, hf_act_adopted,
+    hf_act_running;
+void hf_sup_beat_start(struct hf_sup *sup);
+
+/* sup_save.c */
+extern const struct hf_hooks_cb hf_sup_hooks_cb;
+extern const struct hf_ship_cb hf_sup_ship_cb;
+extern const struct hf_watchdir_cb hf_sup_watchdir_cb;
+void hf_sup_every_start(struct hf_sup *sup);
+void hf_sup_ask_final(struct hf_sup *sup);  /* the final save of a notice, or its settling */
+void hf_sup_check_safe(struct hf_sup *sup); /* fires HF_EV_SAFE when the final save is settled */
+void hf_sup_follow_steps(struct hf_sup *sup);
+
+/* sup_leave.c */
+void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadline_ns,
+                   bool for_good);
+uint64_t
+hf_sup_leave_by(const struct hf_sup *sup); /* the deadline, less what ending the tree takes */
+uint64_t hf_sup_answer_by(const struct hf_sup *sup); /* the ranks' deadline for their save */
+void hf_sup_withdrawn(struct hf_sup *sup, const struct hf_notice *n);
+void hf_sup_interrupt(struct hf_sup *sup, int forward_sig); /* 0: the terminal did it already */
+enum hf_rc hf_sup_signals_start(struct hf_sup *sup, struct hf_err *err) HF_MUST_USE;
+void hf_sup_signals_close(struct hf_sup *sup);
+void hf_sup_follow_foreground(struct hf_sup *sup);
+void hf_sup_mark_leaving(struct hf_sup *sup, bool on); /* for who finds this attempt dead */
+void hf_sup_watch_start(struct hf_sup *sup);
+void hf_sup_check_notice_file(struct hf_sup *sup);
+hf_job_action_fn hf_act_leave, hf_act_hurry, hf_act_unleave, hf_act_stop, hf_act_stop_softly,
+    hf_act_hunt;
+
+/* sup_end.c */
+extern const struct hf_keeper_cb hf_sup_keeper_cb;
+hf_job_action_fn hf_act_exited, hf_act_settle, hf_act_settle_now, hf_act_next, hf_act_no_more,
+    hf_act_over;
+void hf_sup_maybe_settled(struct hf_sup *sup);
+
+/* sup_status.c */
+void hf_sup_status_changed(struct hf_sup *sup);
+void hf_sup_status_write(struct hf_sup *sup);
+const char *hf_sup_safe_word(const struct hf_sup *sup); /* "durable" or "local" */
+
+#endif
