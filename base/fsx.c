@@ -28,6 +28,15 @@ static bool broken(void)
     return false;
 }
 
+/* Back to what it held before, with the NUL behind it. */
+static void take_back(struct hf_buf *b, size_t len)
+{
+    b->len = len;
+    if (b->data != NULL) {
+        b->data[len] = '\0';
+    }
+}
+
 enum hf_rc hf_fs_read(const char *path, struct hf_buf *b, struct hf_err *err)
 {
     HF_CLEANUP(hf_closep) int fd = broken() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
@@ -42,7 +51,7 @@ enum hf_rc hf_fs_read(const char *path, struct hf_buf *b, struct hf_err *err)
             continue;
         }
         if (n < 0) {
-            b->len = before;
+            take_back(b, before);
             return hf_fail_errno(err, errno, "read '%s'", path);
         }
         if (n == 0) {
@@ -50,7 +59,7 @@ enum hf_rc hf_fs_read(const char *path, struct hf_buf *b, struct hf_err *err)
         }
         enum hf_rc rc = hf_buf_add(b, chunk, (size_t)n, err);
         if (rc != HF_OK) {
-            b->len = before;
+            take_back(b, before);
             return hf_wrap(err, rc, "'%s'", path);
         }
     }
@@ -204,7 +213,7 @@ enum hf_rc hf_fs_lock(const char *path, int *ret_fd, struct hf_err *err)
     if (fd < 0) {
         return hf_fail_errno(err, errno, "open '%s'", path);
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (broken() || flock(fd, LOCK_EX | LOCK_NB) != 0) {
         return errno == EWOULDBLOCK
                    ? hf_fail(err, HF_EAGAIN, "'%s' is locked by another process", path)
                    : hf_fail_errno(err, errno, "lock '%s'", path);

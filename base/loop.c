@@ -101,8 +101,10 @@ void hf_loop_stop(struct hf_loop *loop)
 
 void hf_loop_drain(struct hf_loop *loop)
 {
-    for (int i = 0; i < 100 && uv_run(&loop->uv, UV_RUN_NOWAIT) != 0; i++) {
-    }
+    int rounds = 0;
+    do {
+        uv_run(&loop->uv, UV_RUN_NOWAIT);
+    } while (loop->live > 0 && ++rounds < 100);
 }
 
 static void name_handle(uv_handle_t *handle, void *ret_name)

@@ -58,8 +58,8 @@ enum hf_rc hf_loop_init(struct hf_loop *loop, struct hf_err *err) HF_MUST_USE;
 /* Runs until hf_loop_stop or until nothing is left to wait for. */
 void hf_loop_run(struct hf_loop *loop);
 void hf_loop_stop(struct hf_loop *loop);
-/* Calls back what is due or closing, without waiting, until nothing is left or 100 rounds
- * passed. */
+/* Calls back what is due or closing, without waiting: one round, and up to 100 while operations
+ * have not reported. */
 void hf_loop_drain(struct hf_loop *loop);
 /* Closes; HF_EINTERNAL names the first handle or operation that is still open (the loop then
  * leaks). */

@@ -19,7 +19,7 @@
 #define HF_MUST_USE          __attribute__((warn_unused_result))
 #define HF_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define HF_NORETURN          __attribute__((noreturn))
-#define HF_CLEANUP(fn)       __attribute__((cleanup(fn)))
+#define HF_CLEANUP(fn)       __attribute__((unused, cleanup(fn)))
 
 #define HF_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

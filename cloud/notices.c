@@ -6,10 +6,9 @@
  */
 #include "base/prelude.h"
 
-#include "cloud/notices.h"
-
 #include <string.h>
 
+#include "cloud/notices.h"
 #include "cloud/watch.h"
 
 #define FAR_MS (INT64_C(30) * 24 * 3600 * 1000)

@@ -7,8 +7,6 @@
  */
 #include "base/prelude.h"
 
-#include "cloud/rehearse.h"
-
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <microhttpd.h>
@@ -23,6 +21,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "cloud/rehearse.h"
 
 #define TTL_HEADER   "X-aws-ec2-metadata-token-ttl-seconds"
 #define TOKEN_HEADER "X-aws-ec2-metadata-token"

@@ -6,8 +6,6 @@
  */
 #include "base/prelude.h"
 
-#include "cloud/store.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +13,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/retry.h"
+#include "cloud/store.h"
 #include "cloud/store_backend.h"
 
 #define WAIT_SLICE_MS 20

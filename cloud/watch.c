@@ -7,8 +7,6 @@
  */
 #include "base/prelude.h"
 
-#include "cloud/watch.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 #include "base/hash.h"
 #include "base/retry.h"
 #include "cloud/notices.h"
+#include "cloud/watch.h"
 
 #define REARM_MS_DEFAULT 300000
 #define BLIND_MS_DEFAULT 10000
