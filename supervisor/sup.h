@@ -24,7 +24,7 @@
 #include "supervisor/watchdir.h"
 
 #define HF_END_MS              2000 /* of a signal's grace, what ending the tree takes */
-#define HF_ANSWER_MS           50 /* so much earlier is the ranks' deadline, to tell what they did */
+#define HF_ANSWER_MS           50   /* so much earlier is the ranks' deadline */
 #define HF_SOFT_EXIT_MS        8000 /* how long ranks that were told to leave may take */
 #define HF_SECOND_INTERRUPT_MS 2000
 #define HF_PERSON_MS           10000 /* an end this soon after an interrupt is a person's */
