@@ -43,8 +43,8 @@ static void judge_save(struct hf_round *r)
         fail(r, "the save was made but not shipped before the machine died: save more often "
                 "(--every), or less");
     } else if (!new_save && b->request_ns >= b->notice_ns && b->request_ns != 0) {
-        fail(r, "the command did not save before the deadline: its steps or its save take longer "
-                "than the notice");
+        fail(r, "it saves too slowly for the notice: no save before the deadline; save less, or "
+                "faster, or make steps shorter");
     } else if (new_save && (strcmp(b->verdict, "stale") == 0 || strcmp(b->verdict, "lost") == 0)) {
         fail(r, "the last save failed: %s", b->verdict_why);
     } else if (new_save && b->committed_ns > r->deadline_ns) {

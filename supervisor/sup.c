@@ -28,6 +28,33 @@ static bool waits_for_first_step(const struct hf_sup *sup)
     return st.world > 0;
 }
 
+/* Looks whether anything protects the run, once the time for a handshake is over. Returns how long
+ * the next look may wait. */
+static uint64_t handshake_pause(struct hf_sup *sup)
+{
+    struct hf_attempt *at = &sup->at;
+    if (sup->state != HF_JOB_RUNNING || !at->command_started || at->unprotected ||
+        at->watchdir != NULL) {
+        return TICK_MS;
+    }
+    struct hf_hooks_status st;
+    hf_hooks_get_status(at->hooks, &st);
+    if (st.world > 0) {
+        return TICK_MS;
+    }
+    uint64_t limit_ms = hf_set_ms(sup->ctx->settings, HF_SET_HANDSHAKE_TIMEOUT);
+    uint64_t past_ms = (hf_now_ns() - at->started_ns) / HF_MS;
+    if (past_ms < limit_ms) {
+        return limit_ms - past_ms < TICK_MS ? limit_ms - past_ms : TICK_MS;
+    }
+    at->unprotected = true;
+    hf_event(&sup->events, at->claim.attempt, "unprotected", NULL);
+    hf_log(&sup->log, HF_LOG_WARN,
+           "unprotected: the command has not called the holdfast library and no "
+           "--checkpoint-dir is watched; a preemption loses everything");
+    return TICK_MS;
+}
+
 static void tick(void *user)
 {
     struct hf_sup *sup = user;
@@ -36,24 +63,12 @@ static void tick(void *user)
     hf_sup_follow_foreground(sup);
     hf_sup_follow_steps(sup);
     sup->log.crlf = at->keeper != NULL && hf_keeper_terminal_is_raw(at->keeper);
-    uint64_t timeout = hf_set_ms(sup->ctx->settings, HF_SET_HANDSHAKE_TIMEOUT);
-    if (sup->state == HF_JOB_RUNNING && at->command_started && !at->unprotected &&
-        at->watchdir == NULL && hf_now_ns() - at->started_ns > timeout * HF_MS) {
-        struct hf_hooks_status st;
-        hf_hooks_get_status(at->hooks, &st);
-        if (st.world == 0) {
-            at->unprotected = true;
-            hf_event(&sup->events, at->claim.attempt, "unprotected", NULL);
-            hf_log(&sup->log, HF_LOG_WARN,
-                   "unprotected: the command has not called the holdfast library and no "
-                   "--checkpoint-dir is watched; a preemption loses everything");
-        }
-    }
+    uint64_t pause_ms = handshake_pause(sup);
     bool quick = sup->leaving.notice || waits_for_first_step(sup);
     if (hf_now_ns() - sup->status_ns > STATUS_MS * HF_MS) {
         hf_sup_status_write(sup);
     }
-    hf_timer_start(&sup->tick, &sup->loop, quick ? FIRST_TICK_MS : TICK_MS, tick, sup);
+    hf_timer_start(&sup->tick, &sup->loop, quick ? FIRST_TICK_MS : pause_ms, tick, sup);
 }
 
 void hf_sup_tick_soon(struct hf_sup *sup)
@@ -148,8 +163,8 @@ static enum hf_rc which_run(struct hf_sup *sup, struct hf_err *err)
     HF_CLEANUP(hf_freep) char *events = hf_rundir_file(&sup->dir, "events.jsonl");
     hf_events_open(&sup->events, events);
     const char *save_dir = hf_set_str(set, HF_SET_SAVE_DIR);
-    sup->save_dir =
-        save_dir == NULL ? hf_rundir_file(&sup->dir, "save") : hf_path_from(sup->folder, save_dir);
+    HF_CLEANUP(hf_freep) char *own = hf_rundir_file(&sup->dir, "save");
+    sup->save_dir = hf_path_from(sup->folder, save_dir != NULL ? save_dir : own);
     sup->registered = true;
     return HF_OK;
 }

@@ -33,6 +33,7 @@ static void on_started(void *user, int64_t pid, uint64_t exec_ns)
     }
     at->command_started = true;
     hf_job_event(sup, HF_EV_STARTED);
+    hf_sup_tick_soon(sup);
     /* The command runs: now the metadata service may be asked. */
     hf_sup_watch_start(sup);
 }

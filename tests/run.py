@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -169,6 +170,9 @@ def run_e2e(expression):
 
 
 def main():
+    # A shell's background job ignores these, and so would every program started here.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-t", metavar="NAME", help="only this program")
     parser.add_argument("-k", metavar="EXPRESSION", help="pytest -k")

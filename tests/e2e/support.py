@@ -262,6 +262,9 @@ class Holdfast:
         return "\n".join(json.dumps({k: v for k, v in e.items() if k != "ns"})
                          for e in self.events(run=run))
 
+    def keeper_pid_now(self, attempt, run="r"):
+        return json.loads((self.dir(run) / str(attempt) / "keeper.json").read_text())["pid"]
+
     def keeper_pid(self, attempt=1, run="r"):
         path = self.dir(run) / str(attempt) / "keeper.json"
         return until(lambda: path.exists() and json.loads(path.read_text()), str(path))["pid"]

@@ -394,7 +394,7 @@ static const struct {
     {"canceled", spoil_canceled, "the save was not made: a rank has not joined", true},
     {"unshipped", spoil_unshipped, "the save was made but not shipped before the machine died",
      true},
-    {"unanswered", spoil_unanswered, "the command did not save before the deadline", true},
+    {"unanswered", spoil_unanswered, "it saves too slowly for the notice: no save", true},
     {"a failed last save", spoil_last_save, "the last save failed: the store is full", true},
     {"late", spoil_late, "the save was committed after the deadline", true},
     {"nothing saved", spoil_nothing_saved,
