@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `status` and `ckpt` tell, as JSON: every field that docs/status.md promises, times in UTC with
-their ages, null for what is not known, and "unknown" where nobody can vouch for it."""
+"""What `status` and `ckpt` tell, as JSON: every field that docs/status.md promises, times in UTC
+with their ages, null for what is not known, and "unknown" where nobody can vouch for it."""
 import datetime
 import json
 import re
@@ -148,7 +148,7 @@ def test_nobody_vouches_for_it(hf):
 
 
 def test_one_that_never_began(hf):
-    """Registered, and refused before anything was claimed: all fields are there, none is made up."""
+    """Registered, refused before anything was claimed: all fields are there, none is made up."""
     store = hf.tmp / "store"
     store.write_text("no folder")
     child = hf.run(f"--store=file://{store}", command=["true"])
