@@ -83,17 +83,22 @@ static bool finished_alone(const char *attempt_dir, struct hf_end *end)
     return end->exit_code == 0 && !hf_fs_exists(leaving);
 }
 
-static enum hf_rc newest_own(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
-                             uint32_t next, struct hf_decision *ret, bool *ret_any,
-                             struct hf_err *err)
+enum hf_rc hf_handoff_newest(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
+                             struct hf_manifest *ret, bool *ret_any, struct hf_err *err)
 {
+    uint32_t next = 0;
+    bool sealed = false;
     *ret_any = false;
-    for (uint32_t n = next; n > 1 && !*ret_any; n--) {
-        HF_TRY(hf_lineage_get_decision(run, c, attempt, n - 1, ret, err));
-        *ret_any = ret->kind == HF_DECISION_MANIFEST;
-        if (!*ret_any) {
-            hf_decision_release(ret);
+    HF_TRY(hf_lineage_next_number(run, c, attempt, &next, &sealed, err));
+    for (uint32_t n = next; n > 1; n--) {
+        struct hf_decision d = {0};
+        HF_TRY(hf_lineage_get_decision(run, c, attempt, n - 1, &d, err));
+        if (d.kind == HF_DECISION_MANIFEST) {
+            *ret = d.manifest; /* taken out of d, which holds nothing else */
+            *ret_any = true;
+            return HF_OK;
         }
+        hf_decision_release(&d);
     }
     return HF_OK;
 }
@@ -109,9 +114,9 @@ static enum hf_rc recover_save(const struct hf_handoff_in *in, const struct hf_c
     if (sealed) {
         return hf_fail(err, HF_EEXISTS, "attempt %u is sealed", dead->attempt);
     }
-    struct hf_decision parent = {0};
+    struct hf_manifest parent = {0};
     bool has_parent = false;
-    HF_TRY(newest_own(in->run, c, dead->attempt, number, &parent, &has_parent, err));
+    HF_TRY(hf_handoff_newest(in->run, c, dead->attempt, &parent, &has_parent, err));
     struct hf_save_in save = {
         .run = in->run,
         .claim = dead,
@@ -126,7 +131,7 @@ static enum hf_rc recover_save(const struct hf_handoff_in *in, const struct hf_c
         .n_ranks = s->n_ranks,
         .roots = s->roots,
         .resume_path = s->resume_path,
-        .parent = has_parent ? &parent.manifest : NULL,
+        .parent = has_parent ? &parent : NULL,
         .expect = &s->stamps,
         .block_bytes = in->block_bytes,
         .lanes = in->lanes,
@@ -134,9 +139,7 @@ static enum hf_rc recover_save(const struct hf_handoff_in *in, const struct hf_c
     struct hf_manifest m = {0};
     enum hf_rc rc = hf_save(&save, c, &m, err);
     hf_manifest_release(&m);
-    if (has_parent) {
-        hf_decision_release(&parent);
-    }
+    hf_manifest_release(&parent);
     return rc;
 }
 

@@ -56,6 +56,12 @@ enum hf_rc hf_handoff_close_run(const struct hf_run *run, const struct hf_call *
                                 const struct hf_claim *mine, enum hf_claim_kind kind,
                                 struct hf_err *err) HF_MUST_USE;
 
+/* The newest checkpoint of an attempt's own. *ret is the caller's to release; untouched, and
+ * *ret_any false, when there is none. */
+enum hf_rc hf_handoff_newest(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
+                             struct hf_manifest *ret, bool *ret_any,
+                             struct hf_err *err) HF_MUST_USE;
+
 struct hf_restored {
     bool any;                    /* false: nothing to restore, base "none" */
     struct hf_manifest manifest; /* any: what was restored */

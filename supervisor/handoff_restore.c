@@ -6,8 +6,6 @@
  */
 #include "base/prelude.h"
 
-#include <poll.h>
-
 #include "base/hash.h"
 #include "base/retry.h"
 #include "supervisor/handoff.h"
@@ -17,20 +15,6 @@ void hf_restored_release(struct hf_restored *r)
     hf_manifest_release(&r->manifest);
     hf_restore_report_release(&r->report);
     hf_strv_clear(&r->damaged);
-}
-
-/* Waits in short pieces, so that a cancel is seen. */
-static bool wait_ms(const struct hf_call *c, uint32_t ms)
-{
-    while (ms > 0) {
-        if (c->op != NULL && hf_op_canceled(c->op)) {
-            return false;
-        }
-        uint32_t piece = ms < 50 ? ms : 50;
-        poll(NULL, 0, (int)piece);
-        ms -= piece;
-    }
-    return true;
 }
 
 /* Notes a damaged checkpoint, so that an older one is looked for; first whether it is still ours to
@@ -108,7 +92,7 @@ enum hf_rc hf_handoff_restore(const struct hf_run *run, const struct hf_call *c,
         hf_restored_release(ret);
         *ret = (struct hf_restored){0};
         if (!hf_retry_next(&retry, &local, hf_random_u64(), hf_now_ns(), c->deadline_ns, &delay) ||
-            !wait_ms(c, delay)) {
+            hf_call_wait(c, delay, NULL) != HF_OK) {
             if (err != NULL) {
                 *err = local;
             }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fsx.h"
+#include "supervisor/rundir.h"
 #include "supervisor/settings.h"
 
 struct value {
@@ -427,13 +428,10 @@ static enum hf_rc make_absolute(struct hf_settings *s, enum hf_set_id id, struct
 {
     struct value *v = &s->values[id];
     char cwd[PATH_MAX];
-    if (v->text[0] == '/') {
-        return HF_OK;
-    }
     if (getcwd(cwd, sizeof(cwd)) == NULL) {
         return hf_fail_errno(err, errno, "find the working folder");
     }
-    char *path = hf_asprintf("%s/%s", cwd, v->text);
+    char *path = hf_path_from(cwd, v->text);
     hf_free(v->text);
     v->text = path;
     return HF_OK;

@@ -21,7 +21,7 @@ struct job {
     struct hf_retry retry;
     /* worker's output */
     struct hf_manifest done;
-    char *remove; /* a folder to remove, for the clean-up item */
+    struct hf_strv remove; /* folders to remove, for the clean-up item */
 };
 
 struct hf_ship {
@@ -41,8 +41,19 @@ struct hf_ship {
     bool stopped;
     uint32_t committed;
     struct hf_verdict verdict;
-    char *last_root; /* shipped folder below save_dir, removed when the next is committed */
+    char *last_root;      /* what was shipped last */
+    struct hf_strv stale; /* folders below save_dir that go when the next save is committed */
 };
+
+/* A folder of ours that nobody will resume from once a newer save is committed. */
+static void leave_behind(struct hf_ship *s, const char *path)
+{
+    size_t len = strlen(s->cfg.save_dir);
+    if (strncmp(path, s->cfg.save_dir, len) == 0 && path[len] == '/' &&
+        !hf_strv_has(&s->stale, path)) {
+        hf_strv_add(&s->stale, path);
+    }
+}
 
 static void send_next(struct hf_ship *s);
 static void take_up(struct hf_ship *s);
@@ -58,7 +69,7 @@ static void job_free(struct job *j)
     if (j != NULL) {
         hf_saved_free(j->save);
         hf_manifest_release(&j->done);
-        hf_free(j->remove);
+        hf_strv_clear(&j->remove);
         hf_free(j);
     }
 }
@@ -99,6 +110,7 @@ void hf_ship_free(struct hf_ship *s)
     hf_manifest_release(&s->parent);
     hf_timer_close(&s->again);
     hf_free(s->last_root);
+    hf_strv_clear(&s->stale);
     hf_free(s);
 }
 
@@ -148,6 +160,7 @@ static void maybe_idle(struct hf_ship *s)
 static void judge_failed(struct hf_ship *s, const struct job *j, const struct hf_err *err)
 {
     struct hf_verdict *v = &s->verdict;
+    leave_behind(s, j->save->resume_path);
     *v = (struct hf_verdict){.step = -1, .tried_step = j->save->step};
     v->kind = s->has_parent ? HF_VERDICT_STALE : HF_VERDICT_LOST;
     if (s->has_parent) {
@@ -185,7 +198,10 @@ static enum hf_rc clean_work(void *arg, const struct hf_op *op, struct hf_err *e
     if (j->save != NULL) {
         HF_TRY(hf_journal_put_shipped(j->ship->cfg.attempt_dir, j->save->serial, err));
     }
-    return j->remove != NULL ? hf_fs_remove_tree(j->remove, err) : HF_OK;
+    for (size_t i = 0; i < j->remove.len; i++) {
+        HF_TRY(hf_fs_remove_tree(j->remove.items[i], err));
+    }
+    return HF_OK;
 }
 
 /* A folder that stays behind, or a note that is missing, costs space or a needless look: no
@@ -200,18 +216,21 @@ static void clean_done(void *user, const struct hf_err *err)
     maybe_idle(s);
 }
 
-/* Notes the save as shipped and removes the folder of the one before it, if we made that folder. */
+/* Notes the save as shipped and removes the folders that it makes needless. */
 static void clean_up(struct hf_ship *s, struct job *j_taken)
 {
-    size_t len = strlen(s->cfg.save_dir);
     const char *now = j_taken->save->resume_path;
-    if (s->last_root != NULL && strcmp(s->last_root, now) != 0 &&
-        strncmp(s->last_root, s->cfg.save_dir, len) == 0 && s->last_root[len] == '/') {
-        j_taken->remove = s->last_root;
-        s->last_root = NULL;
+    if (s->last_root != NULL && strcmp(s->last_root, now) != 0) {
+        leave_behind(s, s->last_root);
     }
     hf_free(s->last_root);
     s->last_root = hf_strdup(now);
+    for (size_t i = 0; i < s->stale.len; i++) {
+        if (strcmp(s->stale.items[i], now) != 0) {
+            hf_strv_add(&j_taken->remove, s->stale.items[i]);
+        }
+    }
+    hf_strv_clear(&s->stale);
     s->notes++;
     if (hf_pool_submit(s->cfg.local_pool, s->cfg.scope, clean_work, j_taken, clean_done, j_taken,
                        NULL, NULL) != HF_OK) {
@@ -323,6 +342,7 @@ static void send_next(struct hf_ship *s)
     if (s->waiting != NULL) {
         hf_timer_stop(&s->again);
         if (s->sending != NULL) {
+            leave_behind(s, s->sending->save->resume_path);
             s->cb.skipped(s->user, s->sending->save->step);
             job_free(s->sending);
         }
@@ -346,6 +366,7 @@ static void send_next(struct hf_ship *s)
 static void enqueue(struct hf_ship *s, struct job *j)
 {
     if (s->waiting != NULL) {
+        leave_behind(s, s->waiting->save->resume_path);
         s->cb.skipped(s->user, s->waiting->save->step);
         job_free(s->waiting);
     }

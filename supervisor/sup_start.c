@@ -54,19 +54,11 @@ static enum hf_rc claim_work(void *arg, const struct hf_op *op, struct hf_err *e
 /* The newest checkpoint of a living attempt that is taken over, or what it started from. */
 static enum hf_rc find_parent(struct prepare *p, const struct hf_call *c, struct hf_err *err)
 {
-    uint32_t next = 0;
-    bool sealed = false;
     const struct hf_claim *mine = &p->out.last;
-    HF_TRY(hf_lineage_next_number(&p->run, c, mine->attempt, &next, &sealed, err));
-    for (uint32_t n = next; n > 1; n--) {
-        struct hf_decision d = {0};
-        HF_TRY(hf_lineage_get_decision(&p->run, c, mine->attempt, n - 1, &d, err));
-        if (d.kind == HF_DECISION_MANIFEST) {
-            p->restored.manifest = d.manifest;
-            p->restored.any = true;
-            return HF_OK;
-        }
-        hf_decision_release(&d);
+    HF_TRY(
+        hf_handoff_newest(&p->run, c, mine->attempt, &p->restored.manifest, &p->restored.any, err));
+    if (p->restored.any) {
+        return HF_OK;
     }
     enum hf_rc rc = hf_lineage_choose(&p->run, c, mine, 0, &p->restored.manifest, err);
     p->restored.any = rc == HF_OK;
@@ -121,8 +113,8 @@ static void tell_restored(struct hf_sup *sup, const struct prepare *p)
     }
     hf_event(&sup->events, sup->at.claim.attempt, "restored", f);
     for (size_t i = 0; i < p->restored.damaged.len; i++) {
-        hf_log(&sup->log, HF_LOG_WARN, "%s; stepping back to an older one",
-               p->restored.damaged.items[i]);
+        hf_log(&sup->log, HF_LOG_WARN, "%s%s", p->restored.damaged.items[i],
+               p->restored.any ? "; stepping back to an older one" : "");
     }
     for (size_t i = 0; i < p->restored.report.aside.len; i++) {
         hf_log(&sup->log, HF_LOG_WARN, "moved aside what was in the way: '%s'",
@@ -157,7 +149,15 @@ static void restore_done(void *user, const struct hf_err *err)
         }
         sup->at.ending.superseded = err->code == HF_EEXISTS;
     }
-    if (err != NULL || sup->start_canceled) {
+    bool all_damaged = err == NULL && !p->restored.any && p->restored.damaged.len > 0;
+    if (all_damaged) {
+        tell_restored(sup, p);
+        hf_log(&sup->log, HF_LOG_ERROR,
+               "run '%s' has checkpoints and every one is damaged: nothing was started; --fresh "
+               "starts over from the beginning",
+               sup->run.name);
+    }
+    if (err != NULL || sup->start_canceled || all_damaged) {
         sup->at.ending.not_started = true;
         prepare_free(p);
         hf_job_event(sup, HF_EV_GONE);

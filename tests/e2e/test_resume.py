@@ -407,17 +407,20 @@ def test_a_damaged_newest_is_stepped_back_from(hf, harm):
 
 
 def test_all_damaged_is_not_taken_for_nothing(hf):
-    """Nothing of it is restored, and it is said; the run does not silently call itself new."""
+    """Nothing is started: a job must not begin again at step 0 by itself. --fresh does it."""
     command, options, rows = two_checkpoints(hf)
     for row in rows:
         for block in blocks_of(hf, row, hf.tmp / "store"):
             flip(block)
     hf.new_machine()
     child = hf.run(*options, command=command)
-    assert "damaged" in child.err
-    if child.status == 0:
-        assert "start 0\n" in child.out
-        assert f"digest {loop_digest(60)}" in child.out
+    assert child.status == 125
+    assert "every one is damaged" in child.err and "--fresh" in child.err
+    assert "start" not in child.out
+    child = hf.run(*options, "--fresh", command=command)
+    assert child.status == 0
+    assert "start 0\n" in child.out
+    assert f"digest {loop_digest(60)}" in child.out
 
 
 def test_verify_of_a_whole_one(hf):
