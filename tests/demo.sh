@@ -19,10 +19,10 @@ plain=$(sed -n 's/^digest: //p' "$work/undisturbed.txt")
 
 printf '\n2. The same, preempted twice: notice, save, kill, a fresh machine.\n'
 status=0
+# All but the table and the last line is shown as it comes: these follow the digests' comparison.
 build/holdfast drill --notice 10s --at-step $((steps / 3)) --times 2 --until finished -- \
-    build/charlm --steps "$steps" "${text[@]}" >"$work/drill.txt" || status=$?
-# The table and the last line come last, after the digests' comparison.
-sed '/^preemption /,$d' "$work/drill.txt"
+    build/charlm --steps "$steps" "${text[@]}" | tee "$work/drill.txt" |
+    sed -u '/^preemption /,$d' || status=$?
 drilled=$(sed -n 's/^digest: //p' "$work/drill.txt")
 
 printf '\n'

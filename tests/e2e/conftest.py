@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import support
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: minutes of work; only with HOLDFAST_TEST_LONG=1")
+    # A shell's background job is given these as ignored, and so would be what the tests start.
+    for sig in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(sig) == signal.SIG_IGN:
+            signal.signal(sig, signal.default_int_handler if sig == signal.SIGINT else
+                          signal.SIG_DFL)
     if not support.BIN.exists():
         raise pytest.UsageError(f"'{support.BIN}' is missing: run make, or set HOLDFAST_BIN")
 
