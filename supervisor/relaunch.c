@@ -94,17 +94,17 @@ struct hf_next hf_relaunch_decide(const struct hf_ending *e, enum hf_outcome o,
         next.kind = o == HF_OUTCOME_FINISHED ? HF_CLAIM_FINISHED : HF_CLAIM_STOPPED;
         return next;
     }
-    if ((o != HF_OUTCOME_FAILED && o != HF_OUTCOME_VANISHED) || !e->beyond_start) {
+    bool crash = o == HF_OUTCOME_FAILED || o == HF_OUTCOME_VANISHED;
+    if (!crash || !e->beyond_start || max_crashes == 0) {
         return next;
     }
     if (e->progressed) {
         *crashes = 0;
-    }
-    if (*crashes >= max_crashes) {
+    } else if (*crashes >= max_crashes) {
         return next;
     }
     next.again = true;
     next.delay_ms = crash_delay(*crashes, random);
-    (*crashes)++;
+    *crashes += e->progressed ? 0 : 1;
     return next;
 }

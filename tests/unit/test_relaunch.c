@@ -174,12 +174,10 @@ static void crash_budget(void **state)
         uint32_t max;
         const char *attempts, *again;
     } rows[] = {
-        {3, "cccc", "+++-"},     {3, "cccpccc", "++++++-"},
-        {0, "c", "-"},           {0, "p", "-"},
-        {1, "pppppp", "++++++"}, {1, "pc", "+-"},
-        {3, "ccncc", "++-+-"},   {3, "cnnnnnncc", "+------++"},
-        {3, "s", "-"},           {3, "cscc", "+-++"},
-        {2, "pcc", "++-"},       {2, "ccpc", "++++"},
+        {3, "cccc", "+++-"},   {3, "cccpcccc", "+++++++-"},   {0, "c", "-"},
+        {0, "p", "-"},         {1, "pppppp", "++++++"},       {1, "pcc", "++-"},
+        {3, "ccncc", "++-+-"}, {3, "cnnnnnncc", "+------++"}, {3, "s", "-"},
+        {3, "cscc", "+-++"},   {2, "pccc", "+++-"},           {2, "ccpc", "++++"},
     };
     for (size_t i = 0; i < HF_COUNT(rows); i++) {
         uint32_t crashes = 0;
