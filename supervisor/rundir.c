@@ -20,6 +20,7 @@
 #include "supervisor/rundir.h"
 
 #define RUN_JSON_MAX  16384
+#define KEY_NAME_MAX  32
 #define LOCK_TRIES    20
 #define LOCK_PAUSE_MS 5
 
@@ -40,14 +41,20 @@ char *hf_run_name_of_folder(const char *folder)
     return hf_asprintf("%s-%.4s", n > 0 ? base : "run", hash);
 }
 
+/* Sockets lie below it, and their paths must be short: of a long name a part stands for the whole. "~" is
+ * in no name. */
 static char *key_of(const char *name, const char *store, bool is_default)
 {
-    if (is_default) {
-        return hf_strdup(name);
-    }
     char hash[HF_SHA256_HEX];
+    HF_CLEANUP(hf_freep) char *key = NULL;
+    if (strlen(name) <= KEY_NAME_MAX) {
+        key = hf_strdup(name);
+    } else {
+        hf_sha256_hex((struct hf_span){name, strlen(name)}, hash);
+        key = hf_asprintf("%.*s~%.6s", KEY_NAME_MAX - 7, name, hash);
+    }
     hf_sha256_hex((struct hf_span){store, strlen(store)}, hash);
-    return hf_asprintf("%s@%.6s", name, hash);
+    return is_default ? hf_strdup(key) : hf_asprintf("%s@%.6s", key, hash);
 }
 
 static enum hf_rc write_registry(const struct hf_rundir *r, struct hf_err *err)

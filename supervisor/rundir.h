@@ -4,12 +4,12 @@
  * --store, and where an attempt's local files live (docs/formats.md). All calls block on small
  * local files; any thread, one at a time an object.
  *
- * <state>/store/                    the default store <state>/runs/<key>/               key:
- * the run's name; "@" and six digits follow for other stores <state>/runs/<key>/run.json
- * {name, store} <state>/runs/<key>/lock           flock: held by the living supervisor
- * <state>/runs/<key>/status.json, events.jsonl <state>/runs/<key>/<attempt>/     sockets,
- * control file, log, exit, claim.json, saves.jsonl <state>/runs/<key>/save/          folders
- * handed out by run.path()
+ * - <state>/store/: the default store
+ * - <state>/runs/<key>/: key is the run's name (of a long one a part, "~" and six digits; sockets
+ *   need short paths); "@" and six digits follow for other stores. In it:
+ * - run.json: {name, store}; lock: flock, held by the living supervisor; status.json, events.jsonl
+ * - <attempt>/: sockets, control file, log, exit, claim.json, saves.jsonl
+ * - save/: folders handed out by run.path()
  */
 #ifndef HF_SUPERVISOR_RUNDIR_H
 #define HF_SUPERVISOR_RUNDIR_H

@@ -164,6 +164,10 @@ class Holdfast:
         self.children = []
         self.machines = 1
 
+    @staticmethod
+    def program():
+        return BIN
+
     def new_machine(self):
         """From now on another state folder; what the old one held of saves is gone too. Only with
         a store of its own."""
@@ -235,9 +239,10 @@ class Holdfast:
                 if row["kind"] == "checkpoint"]
 
     def dir(self, run="r"):
-        """A run's folder; with a store of its own it has a longer name."""
+        """A run's folder; with a store of its own, or a long name, it is called otherwise."""
         runs = self.state / "runs"
-        return next(runs.glob(f"{run}@*"), runs / run)
+        cut = f"{run[:25]}~*" if len(run) > 32 else run
+        return next(runs.glob(f"{cut}@*"), next(runs.glob(cut), runs / run))
 
     def events(self, name=None, attempt=None, run="r"):
         path = self.dir(run) / "events.jsonl"

@@ -310,3 +310,23 @@ def test_a_notice_that_still_stands_is_seen_by_the_next_supervisor(hf):
     assert hf.events("verdict")[-1]["step"] == hf.ckpt()[-1]["step"] >= 5
     assert hf.events("attempt-ended")[-1]["outcome"] == "preempted"
     assert hf.left() == []
+
+
+def test_what_a_killed_trainer_leaves_is_gone_before_the_next_attempt(hf):
+    """As data-loader workers do that hold a GPU's memory."""
+    script = """
+        if [ -e "$1/worker" ]; then
+            kill -0 $(cat "$1/worker") 2>/dev/null && echo "the worker lives"
+            exec "$2" "$3" --steps 20
+        fi
+        sleep 1000 & echo $! >"$1/worker"
+        setsid sleep 1000 &
+        exec "$2" "$3" --steps 100000"""
+    child = hf.run_start("--linger=300ms", command=shell(script, hf.tmp, *trainer("loop.py")))
+    until(lambda: hf.step() >= 3, "three steps")
+    os.kill(hf.command_pid(), signal.SIGKILL)
+    assert child.wait() == 0
+    assert "the worker lives" not in child.out
+    assert ended(hf) == ["failed", "finished"]
+    assert len(hf.events("straggler", attempt=1)) >= 2
+    assert hf.left() == []

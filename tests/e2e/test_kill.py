@@ -113,7 +113,7 @@ class Round:
 
     def finish(self):
         for _ in range(40):
-            if self.child.wait(60) == 0:
+            if self.child.wait(30) == 0:
                 return
             assert self.child.proc.returncode in (75, 7, 137, 125, -signal.SIGKILL), self.child.err
             self.verify()

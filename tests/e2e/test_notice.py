@@ -394,3 +394,18 @@ def test_what_is_no_metadata_service_is_not_trusted(hf, imds):
     imds.script = [404] * 100000
     started(hf, *on_aws(imds))
     until(lambda: hf.status()["watch"]["health"] == "blind", "blind")
+
+
+def test_eight_ranks_get_the_time_together(hf):
+    """Each needs a second for its save: that is one second, not eight."""
+    both = " ".join(f"RANK={rank} WORLD_SIZE=8 $1 $2 --steps 100000 --save-ms 1000 &"
+                    for rank in range(8))
+    child = hf.run_start("--grace=20s", command=shell(f"{both} wait", *trainer("loop.py")))
+    hf.waits_for("joined", rank=7)
+    until(lambda: len(hf.events("joined")) == 8 and hf.step() >= 3, "steps of all")
+    child.kill(signal.SIGTERM)
+    assert child.wait() == 75
+    request, saved = hf.events("request")[0], hf.events("saved")[0]
+    assert saved["ranks"] == 8
+    assert int(saved["ns"]) - int(request["ns"]) < 4e9
+    assert len(hf.ckpt()) == 1

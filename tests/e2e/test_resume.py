@@ -430,3 +430,18 @@ def test_verify_of_a_whole_one(hf):
     assert hf.call("ckpt", "verify", "r", name).out.startswith(f"{name}: whole, ")
     missing = hf.call("ckpt", "verify", "r", "9-9", status=1)
     assert "9-9" in missing.err
+
+
+# --- saves that overlap --------------------------------------------------------------------------
+
+
+def test_the_last_save_is_shipped_however_many_came_before(hf):
+    """It saves faster than blocks can be shipped; what the notice asked for is not passed over."""
+    command = looped(100000, "--own-every", 1, "--step-ms", 1, "--pad", 4000000)
+    assert hf.preempt(command, "--block-size=64KiB", "--lanes=1", after=15).status == 75
+    saved = [e["step"] for e in hf.events("saved")]
+    shipped = [e["step"] for e in hf.events("verdict")]
+    skipped = [e["step"] for e in hf.events("save-skipped")]
+    assert sorted(shipped + skipped) == sorted(saved)
+    assert shipped[-1] == saved[-1] == hf.ckpt()[-1]["step"]
+    assert hf.events("verdict")[-1]["reason"] == "notice"

@@ -231,3 +231,46 @@ def test_an_interrupt_that_was_sent_reaches_the_command_and_a_second_ends_it(hf)
     assert child.wait(10) != 0
     assert not alive(pid)
     assert hf.status()["outcome"] == "stopped"
+
+
+@pytest.mark.parametrize("script, code, sig", [
+    ("kill -KILL $$", -1, 9), ("kill -TERM $$", -1, 15), ("exit 1", 1, 0), ("exit 0", 0, 0)])
+def test_how_it_ended_is_recorded(hf, script, code, sig):
+    hf.run(command=shell(script))
+    ended = hf.events("attempt-ended")[0]
+    assert (ended["exit_code"], ended["signal"]) == (code, sig)
+    stored = json.loads((hf.state / "store/r/attempts/000001.end.json").read_text())
+    known = (None if code < 0 else code, sig or None)
+    assert (stored["exit_code"], stored["signal"]) == known
+    assert stored["outcome"] == ended["outcome"] == ("finished" if code == 0 else "failed")
+
+
+def test_settings_come_from_flags_then_environment_then_the_file(hf):
+    (hf.work / "holdfast.yaml").write_text("run: from-file\nlinger: 5s\nprovider: none\n")
+    hf.call("run", "--", "true")
+    assert hf.status("from-file")["outcome"] == "finished"
+    env = {**hf.env, "HOLDFAST_RUN_NAME": "from-env"}
+    hf.call("run", "--", "true", env=env)
+    assert hf.status("from-env")["outcome"] == "finished"
+    hf.call("run", "--run=from-flag", "--", "true", env=env)
+    assert hf.status("from-flag")["outcome"] == "finished"
+    (hf.work / "holdfast.yaml").write_text("runn: x\n")
+    child = hf.call("run", "--", "true", status=125)
+    assert "runn" in child.err
+
+
+def test_as_the_first_process_of_a_container(hf, root):
+    """PID 1 of a pid namespace: nothing is ignored that should not be, orphans are reaped, and the
+    status is passed on."""
+    notice = hf.tmp / "notice"
+    child = hf.start("run", "--run=r", "--provider=none", f"--notice-file={notice}", "--",
+                     *shell("(sleep 0.1 &); exec \"$@\"", *trainer("loop.py", "--steps", 100000)),
+                     before=["unshare", "--pid", "--fork", "--mount-proc"])
+    until(lambda: hf.step() >= 3, "three steps")
+    assert json.loads((hf.dir() / "status.json").read_text())["supervisor_pid"] == 1
+    notice.touch()
+    assert child.wait() == 75
+    assert hf.events("verdict")[-1]["reason"] == "notice"
+    zombies = hf.start("run", "--run=z", "--provider=none", "--", *shell("exit 9"),
+                       before=["unshare", "--pid", "--fork", "--mount-proc"])
+    assert zombies.wait() == 9

@@ -206,3 +206,15 @@ def test_checkpoints_as_json(hf):
     assert name in plain and "notice" in plain
     assert hf.json("ckpt", "ls", "other")["checkpoints"] == []
     json.dumps(shown)
+
+
+def test_each_attempt_has_its_log(hf):
+    command = trainer("loop.py", "--steps", 200, "--step-ms", 5)
+    outputs = [hf.preempt(command).out for _ in range(2)]
+    last = hf.run(command=command)
+    assert last.status == 0
+    outputs.append(last.out)
+    for attempt, text in enumerate(outputs, 1):
+        assert hf.call("logs", "r", f"--attempt={attempt}").out == text
+    assert hf.call("logs", "r").out == outputs[-1]
+    assert "attempt 4" in hf.call("logs", "r", "--attempt=4", status=1).err

@@ -35,6 +35,22 @@ def test_good_names_are_taken(hf, name):
     assert hf.status(name)["run"] == name
 
 
+def test_long_names_fit_into_a_usual_home(hf):
+    """Sockets lie in the run's folder, and a socket's path has 107 bytes at most."""
+    home = hf.tmp / "home" / "some.body"
+    home.mkdir(parents=True)
+    hf.state = home / ".local" / "state" / "holdfast"
+    env = {k: v for k, v in hf.env.items() if k not in ("HOLDFAST_STATE_DIR", "XDG_STATE_HOME")}
+    hf.env = {**env, "HOME": str(home)}
+    names = ["n" * 63 + end for end in "ab"]
+    for name in names:
+        store = f"--store=file://{hf.tmp}/store" if name[-1] == "b" else "--every=1h"
+        child = hf.run(store, run=name, command=trainer("loop.py", "--steps", 3))
+        assert child.status == 0, child.err
+        assert hf.events("done", run=name) or name[-1] == "b"
+    assert sorted(run["run"] for run in hf.json("status")["runs"]) == names
+
+
 def test_the_name_is_derived_from_the_folder_and_printed(hf):
     first = hf.call("run", "--provider=none", "--", "sh", "-c", "exit 0")
     names = [run["run"] for run in hf.json("status")["runs"]]
