@@ -41,8 +41,8 @@ char *hf_run_name_of_folder(const char *folder)
     return hf_asprintf("%s-%.4s", n > 0 ? base : "run", hash);
 }
 
-/* Sockets lie below it, and their paths must be short: of a long name a part stands for the whole. "~" is
- * in no name. */
+/* Sockets lie below it, and their paths must be short: of a long name a part stands for the whole.
+ * "~" is in no name. */
 static char *key_of(const char *name, const char *store, bool is_default)
 {
     char hash[HF_SHA256_HEX];
