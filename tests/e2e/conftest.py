@@ -40,7 +40,7 @@ def pytest_runtest_makereport(item, call):
 def hf(request):
     """Holdfast with folders of its own; what it leaves running is ended. The folder's name is
     short: the sockets lie in it."""
-    tmp = Path(tempfile.mkdtemp(prefix="hf-"))
+    tmp = Path(tempfile.mkdtemp(prefix="hf-", dir="/tmp"))
     holdfast = support.Holdfast(tmp)
     yield holdfast
     report = getattr(request.node, "report_call", None)

@@ -109,10 +109,10 @@ def failed(child, pattern):
 def test_a_program_that_survives(drill):
     rows = passed(drill(command=drill.looped(100000)))
     assert re.fullmatch(r"\d+ ms", rows["notice seen after"][0])
-    assert int(rows["notice seen after"][0].split()[0]) < 1000
+    assert int(rows["notice seen after"][0].split()[0]) < 3000
     assert re.fullmatch(r"\d+ ms", rows["request answered"][0])
     assert int(rows["bytes durable"][0]) > 50
-    assert 0 < float(rows["seconds to spare"][0]) < 6
+    assert 0 < float(rows["seconds to spare"][0]) <= 6
     saved, resumed = int(rows["step saved"][0]), int(rows["step resumed at"][0])
     assert resumed == saved + 1
     assert rows["steps lost"] == ["0"]

@@ -281,7 +281,7 @@ def test_aws(hf, imds):
     begun = time.monotonic()
     imds.give_notice(120)
     hf.waits_for("notice")
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 3
     notice, _ = left_by_notice(hf, child, "aws")
     assert notice["action"] == "terminate"
     assert 117000 < notice["left_ms"] <= 120000

@@ -17,7 +17,7 @@ def looped(steps, *options):
     return trainer("loop.py", "--steps", steps, *options)
 
 
-# --- the store ----------------------------------------------------------------------------------
+# --- the store -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_full_disk_costs_a_save_and_nothing_else(hf, small_disk):
     assert again.status == 0
 
 
-# --- awkward moments ----------------------------------------------------------------------------
+# --- awkward moments -----------------------------------------------------------------------------
 
 
 def restoring(hf):
@@ -157,7 +157,7 @@ def test_without_standard_streams(hf):
         assert "out\n" not in data and "err\n" not in data and "holdfast:" not in data, name
 
 
-# --- only thought dead --------------------------------------------------------------------------
+# --- only thought dead ---------------------------------------------------------------------------
 
 
 def test_a_machine_that_was_only_thought_dead_stops_and_changes_nothing(hf, root):
