@@ -145,7 +145,8 @@ static void row_text(const struct hf_round *r, size_t row, char *out, size_t siz
         } else {
             bool known = b->committed && b->committed_ns >= b->notice_ns;
             int64_t ms = ((int64_t)r->deadline_ns - (int64_t)b->committed_ns) / (int64_t)HF_MS;
-            snprintf(out, size, known ? "%.1f" : "unknown", (double)ms / 1000);
+            int64_t tenths = ms >= 0 ? ms / 100 : (ms - 99) / 100; /* never more than there was */
+            snprintf(out, size, known ? "%.1f" : "unknown", (double)tenths / 10);
         }
         return;
     case 4:
