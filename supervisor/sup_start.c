@@ -137,11 +137,32 @@ static void say_start(struct hf_sup *sup, const struct prepare *p)
     }
 }
 
+/* The attempt lives, whatever came meanwhile: its end must not be recorded before its tree is gone.
+ * A notice is acted on once it is taken over; where that fails it is left as it was found. */
+static void adopt_done(struct hf_sup *sup, struct prepare *p, const struct hf_err *err)
+{
+    if (err != NULL) {
+        hf_log_err(&sup->log, HF_LOG_ERROR, err, "attempt %u could not be taken over: it goes on",
+                   sup->at.claim.attempt);
+        hf_sup_end_attempt(sup);
+        refuse(sup, p, HF_EXIT_OWN);
+        return;
+    }
+    sup->start_canceled = false;
+    ship_start(sup, p);
+    prepare_free(p);
+    hf_job_event(sup, HF_EV_ADOPTED);
+}
+
 static void restore_done(void *user, const struct hf_err *err)
 {
     struct prepare *p = user;
     struct hf_sup *sup = p->sup;
     sup->prepare_op = NULL;
+    if (sup->at.adopted) {
+        adopt_done(sup, p, err);
+        return;
+    }
     if (err != NULL) {
         if (!sup->start_canceled) {
             hf_log_err(&sup->log, HF_LOG_ERROR, err, "attempt %u could not be restored",
@@ -163,13 +184,11 @@ static void restore_done(void *user, const struct hf_err *err)
         hf_job_event(sup, HF_EV_GONE);
         return;
     }
-    if (!sup->at.adopted) {
-        tell_restored(sup, p);
-        say_start(sup, p);
-    }
+    tell_restored(sup, p);
+    say_start(sup, p);
     ship_start(sup, p);
     prepare_free(p);
-    hf_job_event(sup, sup->at.adopted ? HF_EV_ADOPTED : HF_EV_PREPARED);
+    hf_job_event(sup, HF_EV_PREPARED);
 }
 
 /* The claim is ours, or the living attempt is: its folder, its journal, its heartbeat. */
@@ -320,7 +339,9 @@ void hf_act_prepare(struct hf_sup *sup)
 void hf_act_prepare_cancel(struct hf_sup *sup)
 {
     sup->start_canceled = true;
-    hf_op_cancel(sup->prepare_op);
+    if (!sup->at.adopted) {
+        hf_op_cancel(sup->prepare_op);
+    }
 }
 
 static enum hf_rc hooks_start(struct hf_sup *sup, struct hf_err *err)
