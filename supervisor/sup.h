@@ -53,7 +53,6 @@ struct hf_attempt {
     enum hf_ask ask;
     uint64_t request;
     /* leaving */
-    bool asked_to_leave;   /* a leaving request was tried for this notice */
     bool final_settled;    /* its outcome is known */
     char save_why[160];    /* why the final save was not made; "" */
     uint64_t last_save_ns; /* CLOCK_BOOTTIME of the last committed save, or of the start */
@@ -118,12 +117,10 @@ struct hf_sup {
     int exit_status;
     enum hf_outcome outcome;
     bool start_canceled;
-    bool settle_now;
     bool next_here; /* another attempt follows in this process */
     uint32_t pause_ms;
     bool resume_given; /* later attempts of this process never ask about the command again */
     struct hf_op *prepare_op;
-    uint64_t kept_blocks_removed;
     bool retain_busy;
     uint64_t status_ns; /* when status.json was last written */
     bool registered;    /* the store is open and the run's name is known */

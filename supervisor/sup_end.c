@@ -169,7 +169,6 @@ void hf_act_settle(struct hf_sup *sup)
 
 void hf_act_settle_now(struct hf_sup *sup)
 {
-    sup->settle_now = true;
     if (sup->at.ship != NULL) {
         hf_ship_stop(sup->at.ship);
     }

@@ -169,7 +169,6 @@ void hf_act_unleave(struct hf_sup *sup)
 {
     hf_ship_deadline(sup->at.ship, 0);
     hf_hooks_release(sup->at.hooks, false);
-    sup->at.asked_to_leave = false;
     sup->at.final_settled = false;
     hf_sup_every_start(sup);
 }

@@ -217,7 +217,6 @@ void hf_sup_ask_final(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
     struct hf_err err = {0};
-    at->asked_to_leave = true;
     at->save_why[0] = '\0';
     enum hf_rc rc = ask(sup, HF_ASK_NOTICE, &err);
     if (rc == HF_EAGAIN && at->request != 0) {
@@ -269,7 +268,6 @@ static void retain_done(void *user, const struct hf_err *err)
     struct retain *r = user;
     struct hf_sup *sup = r->sup;
     sup->retain_busy = false;
-    sup->kept_blocks_removed += r->removed;
     if (err != NULL && err->code != HF_ECANCELED) {
         hf_log_err(&sup->log, HF_LOG_DEBUG, err, "old checkpoints were not removed");
     }
