@@ -6,7 +6,8 @@
 #   make help       the other targets
 #
 # Variables: DEV=1 (warnings are errors), SAN=1 (ASan and UBSan), FAULTS=1 (fault points compiled
-# in), FUZZ=1 (instrumented for libFuzzer, needs CC=clang), CC, PYTHON, PREFIX, DESTDIR.
+# in), FUZZ=1 (instrumented for libFuzzer, needs CC=clang), COVER=1 (for gcov, with fault points),
+# CC, PYTHON, PREFIX, DESTDIR.
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -14,7 +15,10 @@ endif
 PREFIX ?= /usr/local
 PYTHON ?= python3
 
-FLAVOUR := $(if $(FUZZ),fuzz,$(if $(SAN),san,rel)$(if $(FAULTS),-faults)$(if $(filter clang%,$(CC)),-clang))
+ifdef COVER
+FAULTS := 1
+endif
+FLAVOUR := $(if $(FUZZ),fuzz,$(if $(COVER),cover,$(if $(SAN),san,rel)$(if $(FAULTS),-faults)$(if $(filter clang%,$(CC)),-clang)))
 B       := build/$(FLAVOUR)
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes \
@@ -36,6 +40,8 @@ endif
 SANITIZE := $(if $(SAN)$(FUZZ),-fsanitize=address$(,)undefined)
 ifdef SANITIZE
 OPT := -O1 -g $(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer $(if $(FUZZ),-fsanitize=fuzzer-no-link)
+else ifdef COVER
+OPT := -O0 -g --coverage -fprofile-update=atomic
 else
 OPT := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 endif
@@ -43,7 +49,7 @@ PKGS := libuv libcurl libcrypto libcjson yaml-0.1 libmicrohttpd
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -luv -lcurl -lcrypto -lcjson -lyaml -lmicrohttpd) -lm -lpthread
 CPPFLAGS_ALL = -I. $(if $(FAULTS),-DHF_TEST_FAULTS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c17 $(PIC) $(OPT) $(WARN) $(CFLAGS)
-LDFLAGS_ALL  = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITIZE) $(LDFLAGS)
+LDFLAGS_ALL  = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITIZE) $(if $(COVER),--coverage) $(LDFLAGS)
 PIC := -fPIE
 
 # One archive a layer; arrows run downwards only.

@@ -21,10 +21,12 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 RESULTS = TOP / "build" / "results"
 LONG = bool(os.environ.get("HOLDFAST_TEST_LONG"))
+FLAVOUR = os.environ.get("HOLDFAST_TEST_FLAVOUR", "san")  # "cover": see `make cover`
+FAULTS = "san-faults" if FLAVOUR == "san" else FLAVOUR
 PROGRAMS = {
     # part: (folder of its programs, seconds that a program may take)
-    "unit": (TOP / "build/san/unit", 600 if LONG else 120),
-    "faults": (TOP / "build/san-faults/faults", 3600 if LONG else 600),
+    "unit": (TOP / "build" / FLAVOUR / "unit", 600 if LONG else 120),
+    "faults": (TOP / "build" / FAULTS / "faults", 3600 if LONG else 600),
     "replay": (TOP / "build/san/replay", 120),
 }
 

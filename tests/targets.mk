@@ -12,6 +12,7 @@ define HELP
   make check        all of these, after make deps
   make check-long   spin models and longer loops
   make fuzz         libFuzzer, FUZZ_SECONDS=30 a target
+  make cover        line coverage of unit, faults and e2e tests, by file and by layer
   make bench        overheads against bare exec              T=startup
   make asan         build/san/holdfast
   make lint         layers, sizes, names, format, clang-tidy, cppcheck
@@ -71,6 +72,14 @@ fuzz:
 	@$(SUB) CC=clang FUZZ=1 fuzz-bins
 	@bash tests/fuzz/run.sh $(FUZZ_SECONDS) $(T)
 
+# What a killed process had run is not counted: gcov writes at the exit.
+cover: deps
+	@$(SUB) DEV=1 all
+	@$(SUB) DEV=1 COVER=1 all unit-bins faults-bins
+	@find build/cover -name '*.gcda' -delete
+	@HOLDFAST_TEST_FLAVOUR=cover HOLDFAST_BIN=build/cover/holdfast $(RUN) unit faults e2e || true
+	@$(PYTHON) tests/cover.py
+
 build/bench/%: tests/bench/%.c build/libholdfast.a
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -O2 -I. -Ihooks/c -o $@ $^
@@ -104,4 +113,4 @@ clean:
 	rm -rf build
 
 .PHONY: help deps deps-build unit-build faults-build replay-build e2e-build unit faults replay e2e \
-	check check-long fuzz bench demo asan lint format install clean
+	check check-long fuzz cover bench demo asan lint format install clean
