@@ -235,7 +235,6 @@ static enum hf_rc strike(struct hf_drill *d, struct hf_round *r, struct hf_err *
     r->killed_ns = hf_now_ns();
     r->before = d->told;
     r->last_step = d->told.last_step;
-    say(d, "the machine is dead; a fresh one starts");
     if (d->service != NULL) {
         r->notice_seen_ns = hf_rehearsal_seen_ns(d->service);
         hf_rehearsal_calm(d->service);
@@ -304,7 +303,7 @@ static enum hf_rc all_rounds(struct hf_drill *d, struct hf_round *rounds, size_t
         if (i > 0) {
             rounds[i - 1].after = d->told;
             rounds[i - 1].after_spawned_ns = spawned;
-            hf_round_judge(&rounds[i - 1], d->told.joined_ns != 0);
+            hf_round_judge_resume(&rounds[i - 1], d->told.joined_ns != 0);
             if (rounds[i - 1].fail[0] != '\0') {
                 return HF_OK;
             }
@@ -315,13 +314,18 @@ static enum hf_rc all_rounds(struct hf_drill *d, struct hf_round *rounds, size_t
             return HF_OK;
         }
         HF_TRY(strike(d, &rounds[i], err));
+        hf_round_judge_save(&rounds[i]);
+        if (rounds[i].fail[0] != '\0') {
+            return HF_OK; /* a next attempt could only make the person wait for the answer */
+        }
+        say(d, "the machine is dead; a fresh one starts");
         spawned = hf_now_ns();
         HF_TRY(hf_drill_start(d, err));
     }
     rounds[n - 1].after_spawned_ns = spawned;
     prove(d, &rounds[n - 1], watched);
     rounds[n - 1].after = d->told;
-    hf_round_judge(&rounds[n - 1], rounds[n - 1].before.joined_ns != 0);
+    hf_round_judge_resume(&rounds[n - 1], rounds[n - 1].before.joined_ns != 0);
     return HF_OK;
 }
 

@@ -89,8 +89,9 @@ void hf_told_init(struct hf_told *t);
 /* One event line into t. Pure. A line that cannot be read is passed over. */
 void hf_told_line(struct hf_told *t, const char *line, size_t len);
 
-/* drill_report.c. Pure. */
-void hf_round_judge(struct hf_round *r, bool hooked);
+/* drill_report.c. Pure. The first reason to fail is kept. */
+void hf_round_judge_save(struct hf_round *r);                /* once the machine is dead */
+void hf_round_judge_resume(struct hf_round *r, bool hooked); /* once the next one was seen */
 void hf_drill_table(FILE *out, const struct hf_round *rounds, size_t n);
 
 #endif

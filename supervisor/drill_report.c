@@ -24,9 +24,12 @@ static void fail(struct hf_round *r, const char *fmt, ...)
 }
 
 /* What the preempted attempt achieved with its notice. */
-static void judge_save(struct hf_round *r)
+void hf_round_judge_save(struct hf_round *r)
 {
     const struct hf_told *b = &r->before;
+    if (!r->had_notice) {
+        return;
+    }
     bool new_save = b->committed && b->committed_ns >= b->notice_ns && b->notice_ns != 0;
     if (b->notice_ns == 0) {
         fail(r, "the notice was not seen: look at the metadata endpoint and --poll");
@@ -56,7 +59,7 @@ static void judge_save(struct hf_round *r)
 }
 
 /* What the next attempt made of it. */
-static void judge_resume(struct hf_round *r, bool hooked)
+void hf_round_judge_resume(struct hf_round *r, bool hooked)
 {
     const struct hf_told *b = &r->before;
     const struct hf_told *a = &r->after;
@@ -83,14 +86,6 @@ static void judge_resume(struct hf_round *r, bool hooked)
              " with a checkpoint of step %" PRId64 "; call run.resume(), or use HOLDFAST_RESUME",
              a->first_step, stands);
     }
-}
-
-void hf_round_judge(struct hf_round *r, bool hooked)
-{
-    if (r->had_notice) {
-        judge_save(r);
-    }
-    judge_resume(r, hooked);
 }
 
 /* ---- the table ---- */

@@ -422,7 +422,8 @@ static void judgements(void **state)
             struct hf_round r;
             good_round(&r);
             verdicts[i].spoil(&r);
-            hf_round_judge(&r, hooked == 1);
+            hf_round_judge_save(&r);
+            hf_round_judge_resume(&r, hooked == 1);
             bool judged = hooked == 1 || verdicts[i].any_program;
             const char *want = judged ? verdicts[i].why : "";
             bool right =
@@ -442,10 +443,12 @@ static void the_first_reason_is_kept(void **state)
     good_round(&r);
     spoil_unseen(&r);
     spoil_no_next(&r);
-    hf_round_judge(&r, true);
+    hf_round_judge_save(&r);
+    hf_round_judge_resume(&r, true);
     assert_non_null(strstr(r.fail, "not seen"));
     snprintf(r.fail, sizeof(r.fail), "earlier");
-    hf_round_judge(&r, true);
+    hf_round_judge_save(&r);
+    hf_round_judge_resume(&r, true);
     assert_string_equal(r.fail, "earlier");
 }
 
