@@ -103,6 +103,22 @@ struct hf_store *
 hf_store_trace(struct hf_store *inner_taken,
                const struct hf_log *log); /* a debug line a call, with bytes and milliseconds */
 
+/* How long the store has kept somebody waiting: an account of the calls under way. Any thread. */
+struct hf_pulse;
+struct hf_pulse_look {
+    uint64_t since_ns; /* CLOCK_BOOTTIME; 0: no call is under way */
+    const char *what;  /* "get", "put", "list", "remove", or as given to begin; static */
+    char key[128];     /* its first bytes */
+};
+struct hf_pulse *hf_pulse_new(void);
+void hf_pulse_free(struct hf_pulse *p); /* NULL is fine; after every store that reports to it */
+/* A call that the decorator does not see (opening). `what` is kept, not copied. */
+size_t hf_pulse_begin(struct hf_pulse *p, const char *what, const char *key);
+void hf_pulse_end(struct hf_pulse *p, size_t place); /* what begin returned */
+/* The call that has waited longest. False: none is under way. */
+bool hf_pulse_oldest(struct hf_pulse *p, struct hf_pulse_look *ret);
+struct hf_store *hf_store_pulse(struct hf_store *inner_taken, struct hf_pulse *pulse);
+
 /* What a fault store does to its nth call (1 = first; 0 = nothing). */
 enum hf_store_fault_kind {
     HF_SFAULT_FAIL,       /* not done, HF_EIO */

@@ -62,6 +62,7 @@ static void tick(void *user)
     hf_sup_check_notice_file(sup);
     hf_sup_follow_foreground(sup);
     hf_sup_follow_steps(sup);
+    hf_sup_follow_store(sup);
     sup->log.crlf = at->keeper != NULL && hf_keeper_terminal_is_raw(at->keeper);
     uint64_t pause_ms = handshake_pause(sup);
     bool quick = sup->leaving.notice || waits_for_first_step(sup);
@@ -172,6 +173,7 @@ static enum hf_rc which_run(struct hf_sup *sup, struct hf_err *err)
 static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf_err *err)
 {
     sup->ctx = ctx;
+    sup->pulse = hf_pulse_new();
     sup->log = *ctx->log;
     sup->dir.lock_fd = -1;
     sup->every_ms = hf_set_ms(ctx->settings, HF_SET_EVERY);
@@ -234,6 +236,7 @@ static void sup_close(struct hf_sup *sup)
         hf_log_err(&sup->log, HF_LOG_DEBUG, &err, "shutdown");
     }
     hf_store_close(sup->run.store);
+    hf_pulse_free(sup->pulse);
     hf_events_release(&sup->events);
     hf_rundir_release(&sup->dir);
     hf_free(sup->folder);

@@ -122,8 +122,10 @@ struct hf_sup {
     bool resume_given; /* later attempts of this process never ask about the command again */
     struct hf_op *prepare_op;
     bool retain_busy;
-    uint64_t status_ns; /* when status.json was last written */
-    bool registered;    /* the store is open and the run's name is known */
+    uint64_t status_ns;     /* when status.json was last written */
+    struct hf_pulse *pulse; /* of the store's calls */
+    uint64_t silent_ns;     /* since when the store has not answered; 0: it does */
+    bool registered;        /* the store is open and the run's name is known */
 };
 
 /* sup.c. Returns the exit status. ctx's command is run until the job has ended. */
@@ -167,6 +169,10 @@ extern const struct hf_keeper_cb hf_sup_keeper_cb;
 hf_job_action_fn hf_act_exited, hf_act_settle, hf_act_settle_now, hf_act_next, hf_act_no_more,
     hf_act_over;
 void hf_sup_maybe_settled(struct hf_sup *sup);
+
+/* sup_store.c */
+void hf_sup_follow_store(
+    struct hf_sup *sup); /* each tick: says when it falls silent, and answers */
 
 /* sup_status.c */
 void hf_sup_status_changed(struct hf_sup *sup);

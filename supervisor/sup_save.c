@@ -324,9 +324,10 @@ static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
                v->why);
     } else if (by_notice) {
         char spare[HF_DURATION_STRLEN];
-        hf_log(&sup->log, HF_LOG_INFO, "%s: step %" PRId64 ", %" PRIu64 " bytes, %s to spare",
-               hf_verdict_name(v->kind), v->step, v->bytes,
-               hf_duration_format(spare_ms > 0 ? (uint64_t)spare_ms / 100 * 100 : 0, spare));
+        uint64_t ms = (uint64_t)(spare_ms < 0 ? -spare_ms : spare_ms) / 100 * 100;
+        hf_log(&sup->log, HF_LOG_INFO, "%s: step %" PRId64 ", %" PRIu64 " bytes, %s %s",
+               hf_verdict_name(v->kind), v->step, v->bytes, hf_duration_format(ms, spare),
+               spare_ms < 0 ? "after the deadline" : "to spare");
     } else {
         hf_log(&sup->log, HF_LOG_DEBUG, "%s: step %" PRId64, hf_verdict_name(v->kind), v->step);
     }

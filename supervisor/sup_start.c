@@ -20,6 +20,7 @@ struct prepare {
     struct hf_handoff_in in; /* immutable while a worker has it */
     bool open;               /* the store is not open yet */
     bool survives;
+    struct hf_pulse *pulse;
     struct hf_run run;
     struct hf_handoff_out out;
     struct hf_restored restored;
@@ -40,12 +41,22 @@ static void refuse(struct hf_sup *sup, struct prepare *p, int status)
     hf_job_event(sup, HF_EV_REFUSED);
 }
 
+static enum hf_rc open_store(struct prepare *p, struct hf_err *err)
+{
+    size_t place = hf_pulse_begin(p->pulse, "open", p->in.dir->store);
+    enum hf_rc rc = hf_store_open(p->in.dir->store, p->survives, &p->run.store, err);
+    hf_pulse_end(p->pulse, place);
+    HF_TRY(rc);
+    p->run.store = hf_store_pulse(p->run.store, p->pulse);
+    return HF_OK;
+}
+
 static enum hf_rc claim_work(void *arg, const struct hf_op *op, struct hf_err *err)
 {
     struct prepare *p = arg;
     struct hf_call c = {.op = op};
     if (p->open) {
-        HF_TRY(hf_store_open(p->in.dir->store, p->survives, &p->run.store, err));
+        HF_TRY(open_store(p, err));
         HF_TRY(hf_run_open(&p->run, &c, NULL, err));
     }
     return hf_handoff_claim(&p->in, &c, &p->out, err);
@@ -311,6 +322,7 @@ void hf_act_prepare(struct hf_sup *sup)
     const struct hf_settings *set = sup->ctx->settings;
     p->sup = sup;
     p->open = sup->run.store == NULL;
+    p->pulse = sup->pulse;
     p->survives = hf_set_bool(set, HF_SET_STORE_SURVIVES);
     p->run = sup->run;
     sup->at = (struct hf_attempt){.resume_step = -1, .first_step = -1, .last_step = -1};

@@ -132,6 +132,8 @@ void hf_sup_status_write(struct hf_sup *sup)
     hf_json_add_str(obj, "run", sup->run.name);
     hf_json_add_str(obj, "store", sup->dir.store);
     hf_json_add_str(obj, "store_kind", sup->run.store != NULL ? hf_sup_safe_word(sup) : NULL);
+    int64_t silent_ms = (int64_t)((sup->status_ns - sup->silent_ns) / HF_MS);
+    add_time(obj, "store_silent_since", sup->silent_ns != 0 ? hf_wall_ms() - silent_ms : 0);
     hf_json_add_str(obj, "state", hf_job_state_name(sup->state));
     add_time(obj, "since", sup->state_since_wall_ms);
     add_known(obj, "attempt", at->claim.attempt > 0 ? (int64_t)at->claim.attempt : -1);

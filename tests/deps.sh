@@ -14,7 +14,7 @@ build="cmd:gcc:gcc cmd:make:make cmd:pkg-config:pkg-config h:stdio.h:libc6-dev
     pc:libcjson:libcjson-dev pc:yaml-0.1:libyaml-dev pc:libmicrohttpd:libmicrohttpd-dev"
 tests="h:cmocka.h:libcmocka-dev cmd:clang:clang clang:fuzzer:libclang-rt-dev
     cmd:clang-format:clang-format cmd:clang-tidy:clang-tidy cmd:cppcheck:cppcheck
-    cmd:ctags:universal-ctags cmd:git:git cmd:ip:iproute2 cmd:spin:spin
+    cmd:ctags:universal-ctags cmd:git:git cmd:ip:iproute2 cmd:mkfs.ext4:e2fsprogs cmd:spin:spin
     cmd:python3:python3 venv:python3:python3-venv"
 
 here() {

@@ -75,6 +75,13 @@ static struct hf_store *open_trace(void)
     return hf_store_trace(open_file(), &silent);
 }
 
+static struct hf_pulse *pulse;
+
+static struct hf_store *open_pulse(void)
+{
+    return hf_store_pulse(open_file(), pulse);
+}
+
 static struct hf_store *open_faulty(void)
 {
     return hf_store_faulty(open_mem());
@@ -96,6 +103,16 @@ static void trace_conforms(void **state)
 {
     (void)state;
     conform_store(open_trace);
+}
+
+static void pulse_conforms(void **state)
+{
+    (void)state;
+    struct hf_pulse_look look;
+    pulse = hf_pulse_new();
+    conform_store(open_pulse);
+    assert_false(hf_pulse_oldest(pulse, &look));
+    hf_pulse_free(pulse);
 }
 
 static void faulty_conforms(void **state)
@@ -399,6 +416,7 @@ int main(void)
         cmocka_unit_test(file_conforms),
         cmocka_unit_test(mem_conforms),
         cmocka_unit_test(trace_conforms),
+        cmocka_unit_test(pulse_conforms),
         cmocka_unit_test(faulty_conforms),
         cmocka_unit_test(uris),
         cmocka_unit_test(file_store_is_private_and_says_what_it_survives),

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines in a bad state: a filesystem that hangs (a real ext4, frozen, so that whoever writes to
+it waits inside the kernel), too few descriptors, a full /tmp. Training is not
+touched, what is wrong is named, and nothing is lost."""
+import os
+import resource
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import alive, loop_digest, process, shell, trainer, until
+
+
+def looped(steps, *options):
+    return trainer("loop.py", "--steps", steps, *options)
+
+
+# --- a filesystem that hangs ---------------------------------------------------------------------
+
+
+class Disk:
+    """An ext4 of its own on a loop device."""
+
+    def __init__(self, folder):
+        self.folder = folder / "disk"
+        self.folder.mkdir()
+        self.frozen = False
+        image = folder / "image"
+        with open(image, "wb") as f:
+            f.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, self.folder], check=True)
+
+    def freeze(self):
+        subprocess.run(["fsfreeze", "-f", self.folder], check=True)
+        self.frozen = True
+
+    def thaw(self):
+        if self.frozen:
+            subprocess.run(["fsfreeze", "-u", self.folder], check=True)
+        self.frozen = False
+
+    def close(self):
+        self.thaw()
+        # What was waiting inside it is let go by the kernel in its own time.
+        until(lambda: subprocess.run(["umount", self.folder], check=False,
+                                     stderr=subprocess.DEVNULL).returncode == 0, "umount")
+
+
+@pytest.fixture
+def disk(hf, root):
+    try:
+        made = Disk(hf.tmp)
+    except subprocess.CalledProcessError:
+        pytest.skip("this machine gives no loop device to mount")
+    yield made
+    made.thaw()
+    hf.clean_up()
+    made.close()
+
+
+def silent(hf, **fields):
+    return hf.waits_for("store-silent", deadline=40, **fields)
+
+
+def test_a_store_that_hangs_stops_no_training(hf, disk):
+    """E4: a store that takes a call and never ends it. It is said, and said again when it is over;
+    steps go on; the newest state is shipped once it answers."""
+    child = hf.run_start(f"--store=file://{disk.folder}/store", "--heartbeat=200ms", "--every=1s",
+                         command=looped(5000, "--step-ms", 10))
+    hf.waits_for("verdict")
+    disk.freeze()
+    told = silent(hf)
+    assert told["waited_ms"] >= 15000 and told["call"] == "put"
+    assert child.warnings == [w for w in child.warnings if "has not answered for" in w] != []
+    assert f"file://{disk.folder}/store" in child.warnings[0]
+    assert "training goes on" in child.warnings[0]
+    assert hf.status()["store_silent_since"]
+    before = hf.step()
+    until(lambda: hf.step() >= before + 20, "steps all the same")
+    disk.thaw()
+    hf.waits_for("store-answers")
+    late = until(lambda: [e for e in hf.events("verdict") if e["step"] > before], "a new save")
+    assert late[0]["kind"] == "local"
+    assert hf.status()["store_silent_since"] is None
+    child.kill(signal.SIGTERM)
+    assert child.wait() == 75
+
+
+def test_a_store_that_hangs_at_the_start(hf, disk):
+    """Nothing is started and the reason is given; it starts when the store answers."""
+    disk.freeze()
+    child = hf.run_start(f"--store=file://{disk.folder}/store", command=shell("echo ran"))
+    child.waits_for_error("has not answered for", 40)
+    assert "nothing is started before it answers" in child.err and child.out == ""
+    disk.thaw()
+    assert child.wait() == 0 and child.out == "ran\n"
+
+
+def test_a_store_that_hangs_at_the_notice_holds_no_process_of_the_command(hf, disk):
+    """The tree is ended in time though the last save cannot be shipped; once the store answers
+    that save is committed after all, and said to be late."""
+    child = hf.run_start(f"--store=file://{disk.folder}/store", "--heartbeat=200ms", "--grace=4s",
+                         command=looped(100000))
+    hf.waits_for("first-step")
+    command = hf.command_pid()
+    disk.freeze()
+    child.kill(signal.SIGTERM)
+    until(lambda: not alive(command), "the command's end", 8)
+    hf.waits_for("tree-gone", deadline=8)
+    assert child.proc.poll() is None
+    disk.thaw()
+    assert child.wait() == 75
+    assert hf.events("verdict")[-1]["spare_ms"] is not None
+    assert hf.ckpt()[-1]["step"] == hf.events("saved")[-1]["step"]
+
+
+def test_a6_a_process_that_waits_inside_the_kernel_is_named_and_left(hf, disk):
+    """A6: SIGKILL does nothing to it until the device answers. Holdfast ends all the same, and
+    says which process it could not end."""
+    go = hf.work / "go"
+    child = hf.run_start("--grace=2s", "--linger=1s", command=shell(
+        f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; (echo x >{disk.folder}/f) & wait"))
+    child.waits_for_output("ready")
+    disk.freeze()
+    go.touch()
+    group = hf.command_pid()
+
+    def stuck():
+        return [pid for pid in hf.left() if os.getpgid(pid) == group and process(pid)[0] == "D"]
+    pid = until(stuck, "a process in state D")[0]
+    child.kill(signal.SIGTERM)
+    assert child.wait(30) == 75
+    assert process(pid)[0] == "D"
+    assert f"pid {pid}" in child.err and "cannot be ended" in child.err
+    disk.thaw()
+    until(lambda: not alive(pid), "its end, once the device answers")
+
+
+# --- too little of everything --------------------------------------------------------------------
+
+
+def test_few_descriptors_are_enough(hf):
+    """`ulimit -n 64`: a run, a save of many files, a preemption and a restore."""
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    first = hf.preempt(looped(100000, "--pad", 5 << 20), "--lanes=16", "--block-size=64KiB",
+                       preexec_fn=few)
+    assert first.status == 75, first.err
+    step = hf.events("verdict")[-1]["step"]
+    again = hf.run_start("--lanes=16", command=looped(step + 5, "--pad", 5 << 20), preexec_fn=few)
+    assert again.wait() == 125 and "another command" in again.err
+    again = hf.run("--lanes=16", "--resume", command=looped(step + 5, "--pad", 5 << 20),
+                   preexec_fn=few)
+    assert again.status == 0 and f"digest {loop_digest(step + 5)}" in again.out
+
+
+def test_a_full_tmp(hf, root):
+    """/tmp is full (a tmpfs in a mount namespace, the state folder lies elsewhere)."""
+    state = Path("/var/tmp") / hf.tmp.name
+    hf.env["HOLDFAST_STATE_DIR"] = str(state)
+    hf.state = state
+    fill = ("mount -t tmpfs -o size=64k none /tmp && (cat /dev/zero >/tmp/fill; true) 2>/dev/null; "
+            'exec "$@"')
+    before = ["unshare", "-m", "sh", "-c", fill, "sh"]
+    work = state.with_name(state.name + "-work")
+    work.mkdir()
+    child = hf.run_start(command=shell("echo ran; echo x >/tmp/more || echo full"), cwd=work,
+                         before=before)
+    assert child.wait() == 0, child.err
+    assert child.out == "ran\nfull\n"
+    assert hf.events("attempt-ended")[0]["outcome"] == "finished"
+    subprocess.run(["rm", "-rf", state, work], check=True)
