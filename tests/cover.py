@@ -50,7 +50,8 @@ def main():
         print(f"{name:12} {percent:5.1f} %{'  below the goal' if below else ''}")
     product = lines_of(LAYERS, {".c", ".h", ".py"})
     tests = lines_of(["tests"], {".c", ".h", ".py", ".pml", ".sh"})
-    print(f"test lines : product lines = {tests} : {product} = {tests / product:.2f} (goal {RATIO})")
+    print(f"test lines : product lines = {tests} : {product} = "
+          f"{tests / product:.2f} (goal {RATIO})")
     return 1 if low else 0
 
 
