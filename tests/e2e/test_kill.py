@@ -18,7 +18,7 @@ from support import loop_digest, processes_with, trainer, until
 STEPS = 48
 OPTIONS = ["--every=150ms", "--keep=2", "--block-size=64KiB", "--lanes=1", "--max-crashes=50",
            "--heartbeat=200ms", "--grace=10s"]
-KILLS = 3
+KILLS = 3  # a round: 51 kills in `make check`, 501 in `make check-long`
 
 
 def seeds(count, base):
@@ -155,12 +155,12 @@ def one_round(hf, seed):
         raise
 
 
-@pytest.mark.parametrize("seed", seeds(12, 1))
+@pytest.mark.parametrize("seed", seeds(17, 1))
 def test_killed_at_random_moments(hf, seed):
     one_round(hf, seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", seeds(100, 1000))
-def test_killed_at_a_hundred_random_moments(hf, seed):
+@pytest.mark.parametrize("seed", seeds(167, 1000))
+def test_killed_at_five_hundred_random_moments(hf, seed):
     one_round(hf, seed)
