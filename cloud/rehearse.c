@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "cloud/chaos.h"
 #include "cloud/rehearse.h"
 
 #define TTL_HEADER   "X-aws-ec2-metadata-token-ttl-seconds"
@@ -28,6 +29,7 @@
 #define TTL_MAX_S    21600
 #define TOKENS       64 /* the oldest one is forgotten */
 #define TOKEN_HEX    41
+#define HUNG_MAX     48 /* of the 64 connections */
 
 struct token {
     char text[TOKEN_HEX];
@@ -37,7 +39,7 @@ struct token {
 struct hf_rehearsal {
     struct MHD_Daemon *daemon;
     uint16_t port;
-    atomic_uint_fast64_t seen_ns, requests;
+    atomic_uint_fast64_t seen_ns, requests, faults;
     pthread_mutex_t lock;
     /* Under the lock. */
     struct token tokens[TOKENS];
@@ -45,6 +47,10 @@ struct hf_rehearsal {
     bool marked;
     char action[16];
     char time[HF_UTC_STRLEN];
+    bool chaos;
+    uint64_t seed, asked;
+    struct MHD_Connection *hung[HUNG_MAX]; /* suspended: they are never answered */
+    size_t n_hung;
 };
 
 /* Answers */
@@ -160,6 +166,67 @@ static enum MHD_Result give_nothing(struct hf_rehearsal *r, struct MHD_Connectio
                        : answer_page(c, MHD_HTTP_NOT_FOUND, "404 - Not Found");
 }
 
+/* Chaos */
+
+/* The n oldest are let go, which closes them unanswered. Under the lock. */
+static void let_go(struct hf_rehearsal *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        MHD_resume_connection(r->hung[i]);
+    }
+    r->n_hung -= n;
+    memmove(r->hung, r->hung + n, r->n_hung * sizeof(r->hung[0]));
+}
+
+static enum hf_chaos draw(struct hf_rehearsal *r, struct MHD_Connection *c)
+{
+    pthread_mutex_lock(&r->lock);
+    enum hf_chaos fate = r->chaos ? hf_chaos_of(r->seed, r->asked++) : HF_CHAOS_NONE;
+    if (fate == HF_CHAOS_UNAUTHORIZED) {
+        memset(r->tokens, 0, sizeof(r->tokens));
+    } else if (fate == HF_CHAOS_HANG) {
+        if (r->n_hung == HUNG_MAX) {
+            let_go(r, HUNG_MAX / 2);
+        }
+        r->hung[r->n_hung++] = c;
+        MHD_suspend_connection(c);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return fate;
+}
+
+/* False: nothing went wrong, answer as ever. */
+static bool spoil(struct hf_rehearsal *r, struct MHD_Connection *c, void **per_request,
+                  enum MHD_Result *ret)
+{
+    *ret = MHD_YES;
+    enum hf_chaos fate = draw(r, c);
+    if (fate != HF_CHAOS_NONE) {
+        atomic_fetch_add(&r->faults, 1);
+    }
+    switch (fate) {
+    case HF_CHAOS_NONE:
+    case HF_CHAOS_KINDS:
+        return false;
+    case HF_CHAOS_UNAUTHORIZED:
+        *ret = answer_page(c, MHD_HTTP_UNAUTHORIZED, "401 - Unauthorized");
+        break;
+    case HF_CHAOS_ERROR:
+        *ret = answer_page(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "500 - Internal Server Error");
+        break;
+    case HF_CHAOS_BUSY:
+        *ret = answer_page(c, MHD_HTTP_SERVICE_UNAVAILABLE, "503 - Service Unavailable");
+        break;
+    case HF_CHAOS_HANG:
+        *per_request = &r->hung;
+        break;
+    case HF_CHAOS_DROP:
+        *ret = MHD_NO;
+        break;
+    }
+    return true;
+}
+
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
@@ -181,7 +248,14 @@ static enum MHD_Result requested(void *user, struct MHD_Connection *c, const cha
         *upload_len = 0;
         return MHD_YES;
     }
+    if (*per_request == &r->hung) {
+        return MHD_NO; /* it hung, and is let go */
+    }
     atomic_fetch_add(&r->requests, 1);
+    enum MHD_Result spoiled = MHD_YES;
+    if (spoil(r, c, per_request, &spoiled)) {
+        return spoiled;
+    }
     bool get = strcmp(method, MHD_HTTP_METHOD_GET) == 0;
     if (strcmp(method, MHD_HTTP_METHOD_PUT) == 0 && ends_with(url, "/api/token")) {
         return strcmp(url, "/latest/api/token") == 0
@@ -207,10 +281,10 @@ static enum hf_rc start_daemon(struct hf_rehearsal *r, uint16_t port, struct hf_
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    r->daemon =
-        MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD, port, NULL, NULL, requested, r,
-                         MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&at, MHD_OPTION_CONNECTION_LIMIT,
-                         64u, MHD_OPTION_CONNECTION_TIMEOUT, 30u, MHD_OPTION_END);
+    r->daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, port,
+                                 NULL, NULL, requested, r, MHD_OPTION_SOCK_ADDR,
+                                 (struct sockaddr *)&at, MHD_OPTION_CONNECTION_LIMIT, 64u,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, 30u, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r->daemon == NULL) {
         return hf_fail(err, HF_EIO, "rehearsal service: cannot listen on 127.0.0.1:%u",
@@ -259,6 +333,20 @@ void hf_rehearsal_calm(struct hf_rehearsal *r)
     pthread_mutex_unlock(&r->lock);
 }
 
+void hf_rehearsal_chaos(struct hf_rehearsal *r, uint64_t seed)
+{
+    pthread_mutex_lock(&r->lock);
+    r->chaos = true;
+    r->seed = seed;
+    r->asked = 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
+uint64_t hf_rehearsal_faults(const struct hf_rehearsal *r)
+{
+    return atomic_load(&r->faults);
+}
+
 uint64_t hf_rehearsal_seen_ns(const struct hf_rehearsal *r)
 {
     return atomic_load(&r->seen_ns);
@@ -275,6 +363,10 @@ void hf_rehearsal_stop(struct hf_rehearsal *r)
         return;
     }
     if (r->daemon != NULL) {
+        pthread_mutex_lock(&r->lock);
+        r->chaos = false;
+        let_go(r, r->n_hung);
+        pthread_mutex_unlock(&r->lock);
         MHD_stop_daemon(r->daemon);
     }
     pthread_mutex_destroy(&r->lock);

@@ -20,6 +20,9 @@ uint16_t hf_rehearsal_port(const struct hf_rehearsal *r);
  * down to a second, as AWS does; hf_rehearsal_seen_ns starts anew. action: at most 15 bytes. */
 void hf_rehearsal_notice(struct hf_rehearsal *r, const char *action, uint64_t lead_ms);
 void hf_rehearsal_calm(struct hf_rehearsal *r); /* 404 again */
+/* From now on requests meet faults (cloud/chaos.h), the same ones for the same seed. */
+void hf_rehearsal_chaos(struct hf_rehearsal *r, uint64_t seed);
+uint64_t hf_rehearsal_faults(const struct hf_rehearsal *r); /* so far */
 /* CLOCK_BOOTTIME ns of the first answer that carried the notice; 0: not yet. */
 uint64_t hf_rehearsal_seen_ns(const struct hf_rehearsal *r);
 uint64_t hf_rehearsal_requests(const struct hf_rehearsal *r);

@@ -118,6 +118,10 @@ static enum hf_rc begin(struct hf_drill *d, const char *drills, struct hf_err *e
     if (!hf_set_bool(d->ctx->settings, HF_SET_NO_NOTICE)) {
         HF_TRY(hf_rehearsal_start(0, &d->service, err));
         d->endpoint = hf_asprintf("http://127.0.0.1:%u", hf_rehearsal_port(d->service));
+        if (hf_set_bool(d->ctx->settings, HF_SET_CHAOS)) {
+            hf_rehearsal_chaos(d->service, hf_random_u64());
+            say(d, "the metadata service fails at random");
+        }
     }
     return HF_OK;
 }
@@ -396,6 +400,12 @@ static int run(struct hf_cmd_ctx *ctx)
     if (ctx->argc == 0) {
         hf_log(ctx->log, HF_LOG_ERROR,
                "no command to rehearse; use: holdfast drill [options] -- COMMAND");
+        return HF_EXIT_OWN;
+    }
+    if (hf_set_bool(ctx->settings, HF_SET_CHAOS) && hf_set_bool(ctx->settings, HF_SET_NO_NOTICE)) {
+        hf_log(
+            ctx->log, HF_LOG_ERROR,
+            "--chaos spoils the metadata service, which --no-notice does without: leave one out");
         return HF_EXIT_OWN;
     }
     return rehearse(ctx, drills);

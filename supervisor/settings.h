@@ -44,6 +44,7 @@ enum hf_set_id {
     HF_SET_AT_STEP,
     HF_SET_TIMES,
     HF_SET_NO_NOTICE,
+    HF_SET_CHAOS,
     HF_SET_UNTIL,
     HF_SET_RECOVER,
     HF_SET_ATTEMPT,

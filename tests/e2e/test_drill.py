@@ -183,6 +183,17 @@ def test_what_the_command_is_told(drill):
 # --- programs that do not survive ---------------------------------------------------------------
 
 
+def test_chaos_at_the_metadata_service(drill):
+    """401s, 5xx, hangs and lost connections all the while: the notice is seen in time, training
+    is not touched."""
+    child = drill("--chaos", "--notice=20s", command=drill.looped(100000))
+    rows = passed(child)
+    assert "the metadata service fails at random" in child.err
+    assert int(rows["notice seen after"][0].split()[0]) < 15000
+    child = drill("--chaos", "--no-notice", command=drill.looped(100000))
+    assert child.status == 125 and "leave one out" in child.err
+
+
 def test_one_that_saves_nothing_is_told_at_once(drill):
     """Not after the notice: there is nothing to wait for."""
     child = drill("--handshake-timeout=500ms", "--after=600s", command=shell("exec sleep 1000"))

@@ -15,6 +15,7 @@
 
 #include "base/http.h"
 #include "base/json.h"
+#include "cloud/chaos.h"
 #include "cloud/rehearse.h"
 #include "cloud/watch.h"
 #include "support_loop.h"
@@ -313,12 +314,64 @@ static void watcher_sees_it(void **state)
     hf_loop_run(&f->loop);
 }
 
+static void on_any_health(void *user, enum hf_watch_health health, const struct hf_err *why)
+{
+    (void)user;
+    (void)health;
+    (void)why;
+}
+
+/* Whatever the faults, a notice is seen, and its end, and both only once. */
+static void watcher_in_chaos(void **state)
+{
+    struct fixture *f = *state;
+    static const struct hf_watch_cb cb = {on_notice, on_withdrawn, on_any_health};
+    struct seen s = {.told = 0};
+    HF_CLEANUP(hf_freep)
+    char *endpoint = hf_asprintf("http://127.0.0.1:%u/", (unsigned)hf_rehearsal_port(f->service));
+    struct hf_watch_cfg cfg = {.ops = &hf_cloud_aws, .endpoint = endpoint, .poll_ms = 20};
+    hf_rehearsal_chaos(f->service, 7);
+    s.watch = hf_watch_start(&f->loop, f->http, &cfg, &cb, &s);
+    hf_rehearsal_notice(f->service, "terminate", 60000);
+    assert_true(hf_test_run_until(&f->loop, told_once, &s, 20000));
+    hf_rehearsal_calm(f->service);
+    assert_true(hf_test_run_until(&f->loop, withdrawn_once, &s, 20000));
+    assert_int_equal(s.told, 1);
+    assert_true(hf_rehearsal_faults(f->service) > 0);
+    hf_watch_stop(s.watch);
+    hf_loop_run(&f->loop);
+}
+
+static void rows_of_faults(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        unsigned kinds[HF_CHAOS_KINDS] = {0};
+        unsigned in_a_row = 0;
+        for (uint64_t nth = 0; nth < 300; nth++) {
+            enum hf_chaos kind = hf_chaos_of(seed, nth);
+            assert_in_range(kind, 0, HF_CHAOS_KINDS - 1);
+            assert_int_equal(kind, hf_chaos_of(seed, nth));
+            kinds[kind]++;
+            in_a_row = kind == HF_CHAOS_NONE ? 0 : in_a_row + 1;
+            assert_true(in_a_row < 3);
+        }
+        for (unsigned k = 0; k < HF_CHAOS_KINDS; k++) {
+            assert_true(kinds[k] > 0);
+        }
+    }
+    assert_true(hf_chaos_of(1, 0) != hf_chaos_of(2, 0) || hf_chaos_of(1, 1) != hf_chaos_of(2, 1) ||
+                hf_chaos_of(1, 3) != hf_chaos_of(2, 3));
+}
+
 int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(token_requests), WITH(questions),  WITH(tokens_end),
-        WITH(notice_body),    WITH(taken_port), WITH(watcher_sees_it),
+        WITH(token_requests),   WITH(questions),
+        WITH(tokens_end),       WITH(notice_body),
+        WITH(taken_port),       WITH(watcher_sees_it),
+        WITH(watcher_in_chaos), cmocka_unit_test(rows_of_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
