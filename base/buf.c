@@ -44,7 +44,7 @@ static enum hf_rc reserve(struct hf_buf *b, size_t more, struct hf_err *err)
     while (cap < need) {
         cap *= 2;
     }
-    if (cap > b->max + 1) {
+    if (cap - 1 > b->max) {
         cap = b->max + 1;
     }
     b->data = hf_realloc(b->data, cap);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decisions as text: a manifest, an owner's abort, a seal. Parsing reads the shape; what the values
- * may be is hf_manifest_check's. Pure functions, any thread.
+ * may be is hf_manifest_check's. Files and blocks, of which there can be very many, are printed and
+ * parsed one by one: a whole tree of them would take several times their text. Pure functions, any
+ * thread.
  */
 #include "base/prelude.h"
 
+#include <inttypes.h>
 #include <string.h>
 
+#include "base/json_cut.h"
 #include "checkpoint/record.h"
 
 #define INT_EXACT (INT64_C(1) << 53)
@@ -77,7 +81,32 @@ static void print_head(cJSON *json, const struct hf_manifest *m)
     hf_json_add(json, "parent", parent);
 }
 
-static cJSON *print_manifest(const struct hf_manifest *m)
+static cJSON *print_block(const struct hf_block *b)
+{
+    cJSON *json = hf_json_obj();
+    hf_json_add_str(json, "id", b->id);
+    hf_json_add_int(json, "len", (int64_t)b->len);
+    hf_json_add_str(json, "where", b->where);
+    hf_json_add_str(json, "codec", b->codec);
+    return json;
+}
+
+/* The text so far, whose bounds the caller has seen to: it is only memory that can run out, and
+ * that is fatal anyway. */
+static void add_text(struct hf_buf *b, const char *text)
+{
+    enum hf_rc rc = hf_buf_add(b, text, strlen(text), NULL);
+    (void)rc;
+}
+
+static void add_element(struct hf_buf *b, uint32_t i, cJSON *json_taken)
+{
+    HF_CLEANUP(hf_freep) char *text = hf_record_print(json_taken);
+    add_text(b, i == 0 ? "" : ",");
+    add_text(b, text);
+}
+
+static char *print_manifest(const struct hf_manifest *m)
 {
     cJSON *json = hf_record_new("manifest");
     print_head(json, m);
@@ -90,30 +119,30 @@ static cJSON *print_manifest(const struct hf_manifest *m)
         hf_json_push(roots, one);
     }
     hf_json_add(json, "roots", roots);
-    cJSON *files = hf_json_arr();
+    HF_CLEANUP(hf_freep) char *head = hf_record_print(json);
+    head[strlen(head) - 1] = '\0'; /* the closing brace: the long members follow */
+    struct hf_buf b;
+    hf_buf_init(&b, SIZE_MAX);
+    add_text(&b, head);
+    add_text(&b, ",\"files\":[");
     for (uint32_t i = 0; i < m->n_files; i++) {
-        hf_json_push(files, print_file(&m->files[i]));
+        add_element(&b, i, print_file(&m->files[i]));
     }
-    hf_json_add(json, "files", files);
-    cJSON *blocks = hf_json_arr();
+    add_text(&b, "],\"blocks\":[");
     for (uint32_t i = 0; i < m->n_blocks; i++) {
-        cJSON *one = hf_json_obj();
-        hf_json_add_str(one, "id", m->blocks[i].id);
-        hf_json_add_int(one, "len", (int64_t)m->blocks[i].len);
-        hf_json_add_str(one, "where", m->blocks[i].where);
-        hf_json_add_str(one, "codec", m->blocks[i].codec);
-        hf_json_push(blocks, one);
+        add_element(&b, i, print_block(&m->blocks[i]));
     }
-    hf_json_add(json, "blocks", blocks);
-    hf_json_add_int(json, "bytes", (int64_t)m->bytes);
-    hf_json_add_int(json, "bytes_sent", (int64_t)m->bytes_sent);
-    return json;
+    HF_CLEANUP(hf_freep)
+    char *end =
+        hf_asprintf("],\"bytes\":%" PRIu64 ",\"bytes_sent\":%" PRIu64 "}", m->bytes, m->bytes_sent);
+    add_text(&b, end);
+    return b.data;
 }
 
 char *hf_decision_print(const struct hf_decision *d)
 {
     if (d->kind == HF_DECISION_MANIFEST) {
-        return hf_record_print(print_manifest(&d->manifest));
+        return print_manifest(&d->manifest);
     }
     cJSON *json = hf_record_new(d->kind == HF_DECISION_SEAL ? "seal" : "abort");
     hf_json_add_str(json, "nonce", d->nonce);
@@ -204,21 +233,25 @@ static enum hf_rc read_file(const cJSON *json, struct hf_file *f, struct hf_err 
     return read_extents(json, f, err);
 }
 
-static enum hf_rc read_files(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
+static enum hf_rc need_object(const cJSON *json, struct hf_err *err)
 {
-    const cJSON *arr = NULL;
-    uint32_t n = 0;
-    HF_TRY(count_objects(json, "files", &arr, &n, err));
-    m->files = hf_calloc(n, sizeof(struct hf_file));
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, arr)
-    {
-        enum hf_rc rc = read_file(item, &m->files[m->n_files++], err);
-        if (rc != HF_OK) {
-            return hf_wrap(err, rc, "file %u", m->n_files - 1);
-        }
+    return cJSON_IsObject(json) ? HF_OK : hf_fail(err, HF_ECORRUPT, "not an object");
+}
+
+static enum hf_rc next_file(void *user, const cJSON *json, struct hf_err *err)
+{
+    struct hf_manifest *m = user;
+    enum hf_rc rc = need_object(json, err);
+    if (rc == HF_OK) {
+        rc = read_file(json, &m->files[m->n_files++], err);
     }
-    return HF_OK;
+    return rc == HF_OK ? HF_OK : hf_wrap(err, rc, "file %u", m->n_files);
+}
+
+static enum hf_rc read_files(struct hf_span files, struct hf_manifest *m, struct hf_err *err)
+{
+    m->files = hf_calloc(hf_json_count(files), sizeof(struct hf_file));
+    return hf_json_each(files, next_file, m, NULL, err);
 }
 
 static enum hf_rc read_roots(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
@@ -256,22 +289,22 @@ static enum hf_rc read_short(const cJSON *json, const char *key, char *out, size
     return HF_OK;
 }
 
-static enum hf_rc read_blocks(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
+static enum hf_rc next_block(void *user, const cJSON *json, struct hf_err *err)
 {
-    const cJSON *arr = NULL;
-    uint32_t n = 0;
-    HF_TRY(count_objects(json, "blocks", &arr, &n, err));
-    m->blocks = hf_calloc(n, sizeof(struct hf_block));
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, arr)
-    {
-        struct hf_block *b = &m->blocks[m->n_blocks++];
-        HF_TRY(hf_record_hex(item, "id", b->id, sizeof(b->id), err));
-        HF_TRY(get_u64(item, "len", &b->len, err));
-        HF_TRY(read_short(item, "where", b->where, sizeof(b->where), err));
-        HF_TRY(read_short(item, "codec", b->codec, sizeof(b->codec), err));
-    }
-    return HF_OK;
+    struct hf_manifest *m = user;
+    HF_TRY(need_object(json, err));
+    struct hf_block *b = &m->blocks[m->n_blocks++];
+    HF_TRY(hf_record_hex(json, "id", b->id, sizeof(b->id), err));
+    HF_TRY(get_u64(json, "len", &b->len, err));
+    HF_TRY(read_short(json, "where", b->where, sizeof(b->where), err));
+    return read_short(json, "codec", b->codec, sizeof(b->codec), err);
+}
+
+static enum hf_rc read_blocks(struct hf_span blocks, struct hf_manifest *m, struct hf_err *err)
+{
+    m->blocks = hf_calloc(hf_json_count(blocks), sizeof(struct hf_block));
+    enum hf_rc rc = hf_json_each(blocks, next_block, m, NULL, err);
+    return rc == HF_OK ? HF_OK : hf_wrap(err, rc, "block %u", m->n_blocks);
 }
 
 static enum hf_rc read_ranks(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
@@ -336,22 +369,32 @@ static enum hf_rc read_head(const cJSON *json, struct hf_manifest *m, struct hf_
     return get_u64(json, "bytes_sent", &m->bytes_sent, err);
 }
 
-static enum hf_rc read_manifest(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
+/* The members that are cut out of the text before the rest is parsed. */
+enum { FILES, BLOCKS, LONG_MEMBERS };
+static const char *const long_members[LONG_MEMBERS] = {[FILES] = "files", [BLOCKS] = "blocks"};
+
+static enum hf_rc read_manifest(const cJSON *json, const struct hf_span *cut, struct hf_manifest *m,
+                                struct hf_err *err)
 {
     HF_TRY(read_head(json, m, err));
     HF_TRY(read_ranks(json, m, err));
     HF_TRY(read_roots(json, m, err));
-    HF_TRY(read_blocks(json, m, err));
-    HF_TRY(read_files(json, m, err));
+    for (size_t i = 0; i < LONG_MEMBERS; i++) {
+        const cJSON *empty = NULL; /* what is left of it; that it is there, and an array */
+        HF_TRY(hf_json_get_arr(json, long_members[i], &empty, err));
+    }
+    HF_TRY(read_blocks(cut[BLOCKS], m, err));
+    HF_TRY(read_files(cut[FILES], m, err));
     return hf_manifest_check(m, err);
 }
 
-static enum hf_rc read_decision(const cJSON *json, struct hf_decision *d, struct hf_err *err)
+static enum hf_rc read_decision(const cJSON *json, const struct hf_span *cut, struct hf_decision *d,
+                                struct hf_err *err)
 {
     const char *type = hf_json_opt_str(json, "type", "");
     if (strcmp(type, "manifest") == 0) {
         d->kind = HF_DECISION_MANIFEST;
-        HF_TRY(read_manifest(json, &d->manifest, err));
+        HF_TRY(read_manifest(json, cut, &d->manifest, err));
         memcpy(d->nonce, d->manifest.nonce, sizeof(d->nonce));
         return HF_OK;
     }
@@ -371,9 +414,16 @@ enum hf_rc hf_decision_parse(struct hf_span text, struct hf_decision *ret, struc
 {
     *ret = (struct hf_decision){.manifest.step = -1};
     HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
-    enum hf_rc rc = hf_record_parse(text, HF_DECISION_MAX, NULL, &json, err);
+    struct hf_span cut[LONG_MEMBERS];
+    enum hf_rc rc = hf_record_check_text(text, err);
     if (rc == HF_OK) {
-        rc = read_decision(json, ret, err);
+        rc = hf_json_cut(text, HF_DECISION_MAX, long_members, LONG_MEMBERS, cut, &json, err);
+    }
+    if (rc == HF_OK) {
+        rc = hf_record_check_frame(json, NULL, err);
+    }
+    if (rc == HF_OK) {
+        rc = read_decision(json, cut, ret, err);
     }
     if (rc != HF_OK) {
         hf_decision_release(ret);

@@ -29,7 +29,7 @@ char *hf_record_print(cJSON *json_taken)
     return text;
 }
 
-static enum hf_rc check_frame(const cJSON *json, const char *type, struct hf_err *err)
+enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_err *err)
 {
     static const char remedy[] = "A newer Holdfast wrote this; use one at least as new.";
     if (!cJSON_IsObject(json)) {
@@ -56,8 +56,7 @@ static enum hf_rc check_frame(const cJSON *json, const char *type, struct hf_err
     return HF_OK;
 }
 
-/* cJSON ends a string at an escaped NUL: a name would be another than the text says. */
-static bool has_nul(struct hf_span text)
+enum hf_rc hf_record_check_text(struct hf_span text, struct hf_err *err)
 {
     const char *s = text.ptr;
     for (size_t i = 0; i + 5 < text.len; i++) {
@@ -65,22 +64,20 @@ static bool has_nul(struct hf_span text)
             continue;
         }
         if (memcmp(s + i + 1, "u0000", 5) == 0) {
-            return true;
+            return hf_fail(err, HF_ECORRUPT, "a string with a NUL in it");
         }
         i++;
     }
-    return false;
+    return HF_OK;
 }
 
 enum hf_rc hf_record_parse(struct hf_span text, size_t max_bytes, const char *type, cJSON **ret,
                            struct hf_err *err)
 {
-    if (has_nul(text)) {
-        return hf_fail(err, HF_ECORRUPT, "a string with a NUL in it");
-    }
+    HF_TRY(hf_record_check_text(text, err));
     cJSON *json = NULL;
     HF_TRY(hf_json_parse(text, max_bytes, &json, err));
-    enum hf_rc rc = check_frame(json, type, err);
+    enum hf_rc rc = hf_record_check_frame(json, type, err);
     if (rc != HF_OK) {
         hf_json_free(json);
         return rc;

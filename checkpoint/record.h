@@ -19,6 +19,12 @@ char *hf_record_print(cJSON *json_taken);
 enum hf_rc hf_record_parse(struct hf_span text, size_t max_bytes, const char *type, cJSON **ret,
                            struct hf_err *err) HF_MUST_USE;
 
+/* Its two halves, for a text that is parsed in pieces. An escaped NUL is refused (HF_ECORRUPT):
+ * cJSON would end the string there, and a name would be another than the text says. */
+enum hf_rc hf_record_check_text(struct hf_span text, struct hf_err *err) HF_MUST_USE;
+enum hf_rc hf_record_check_frame(const cJSON *json, const char *type,
+                                 struct hf_err *err) HF_MUST_USE;
+
 /* Exactly len - 1 lower-case hex digits into `out`. */
 enum hf_rc hf_record_hex(const cJSON *obj, const char *key, char *out, size_t len,
                          struct hf_err *err) HF_MUST_USE;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machines in a bad state: a filesystem that hangs (a real ext4, frozen, so that whoever writes to
-it waits inside the kernel), too few descriptors, a full /tmp. Training is not
+it waits inside the kernel), too few descriptors, too little memory, a full /tmp. Training is not
 touched, what is wrong is named, and nothing is lost."""
 import os
 import resource
@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support import alive, loop_digest, process, shell, trainer, until
+from support import alive, loop_digest, process, shell, trainer, tree_digest, until
+
+CGROUP1 = Path("/sys/fs/cgroup/memory")
+CGROUP2 = Path("/sys/fs/cgroup")
+MEMORY = 32 << 20
 
 
 def looped(steps, *options):
@@ -155,6 +159,68 @@ def test_few_descriptors_are_enough(hf):
     again = hf.run("--lanes=16", "--resume", command=looped(step + 5, "--pad", 5 << 20),
                    preexec_fn=few)
     assert again.status == 0 and f"digest {loop_digest(step + 5)}" in again.out
+
+
+def memory_group():
+    """A cgroup with a limit of 32 MiB, v1 or v2, or a skip."""
+    name = f"hf-test-{os.getpid()}"
+    group, limit, events = ((CGROUP1 / name, "memory.limit_in_bytes", "memory.oom_control")
+                            if CGROUP1.is_dir() else
+                            (CGROUP2 / name, "memory.max", "memory.events"))
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(MEMORY))
+    except OSError as e:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"no memory cgroup can be made here: {e}")
+    return group, events
+
+
+@pytest.fixture
+def small_memory(root):
+    group, events = memory_group()
+    yield group, events
+    until(lambda: not (group / "cgroup.procs").read_text().split(), "an empty cgroup")
+    group.rmdir()
+
+
+def killed_for_memory(group, events):
+    text = (group / events).read_text()
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("oom_kill ")))
+
+
+def test_b4_10000_files_in_32_mib(hf, small_memory):
+    """B4: memory at the worst moment. Supervisor and keeper live in a cgroup of 32 MiB, the
+    command is a shell in it too; at the notice a checkpoint of 10,000 files is shipped."""
+    group, events = small_memory
+    ckpt = hf.work / "ck"
+    ready = hf.tmp / "ready"
+    ready.mkdir()
+    for i in range(10000):
+        (ready / f"file-{i:05}").write_bytes(b"%d" % i * 40)
+    ckpt.mkdir()
+    command = shell(f"mv {ready} {ckpt}/step_7; echo moved; while :; do sleep 0.1; done")
+
+    def join():
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    notice = hf.tmp / "notice"
+    child = hf.run_start(f"--checkpoint-dir={ckpt}", f"--notice-file={notice}", "--grace=60s",
+                         command=command, preexec_fn=join)
+    child.waits_for_output("moved")
+    notice.touch()
+    assert child.wait(90) == 75, child.err
+    assert killed_for_memory(group, events) == 0
+    row = hf.ckpt()[-1]
+    assert row["step"] == 7
+    assert "whole" in hf.call("ckpt", "verify", "r").out
+    before = tree_digest(ckpt / "step_7")
+    subprocess.run(["rm", "-rf", ckpt / "step_7"], check=True)
+    again = hf.run(f"--checkpoint-dir={ckpt}", "--resume", command=shell("exit 0"),
+                   preexec_fn=join)
+    assert again.status == 0, again.err
+    assert killed_for_memory(group, events) == 0
+    assert tree_digest(ckpt / "step_7") == before
 
 
 def test_a_full_tmp(hf, root):
