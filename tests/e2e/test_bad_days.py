@@ -4,6 +4,7 @@ it waits inside the kernel), too few descriptors, too little memory, a full /tmp
 touched, what is wrong is named, and nothing is lost."""
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -15,6 +16,13 @@ from support import alive, loop_digest, process, shell, trainer, tree_digest, un
 CGROUP1 = Path("/sys/fs/cgroup/memory")
 CGROUP2 = Path("/sys/fs/cgroup")
 MEMORY = 32 << 20
+
+
+def cmdline(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def looped(steps, *options):
@@ -239,3 +247,26 @@ def test_a_full_tmp(hf, root):
     assert child.out == "ran\nfull\n"
     assert hf.events("attempt-ended")[0]["outcome"] == "finished"
     subprocess.run(["rm", "-rf", state, work], check=True)
+
+
+def test_processes_whose_environment_cannot_be_read(hf, root):
+    """No /proc/PID/environ: an ordinary user may not look into a program that he may run but not
+    read. The tree is found by its ancestry alone, and ended as ever, also what called setsid."""
+    hidden = hf.work / "hidden"
+    shutil.copy(shutil.which("sleep"), hidden)
+    hidden.chmod(0o111)
+    for folder in (hf.tmp, hf.work):
+        folder.chmod(0o777)
+    child = hf.run_start("--grace=3s", "--linger=1s",
+                         before=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+                         command=shell(f"setsid {hidden} 1001 & {hidden} 1002 & echo ready; wait"))
+    child.waits_for_output("ready")
+
+    def tree():
+        pids = [int(p) for p in os.listdir("/proc") if p.isdigit()]
+        return [pid for pid in pids if alive(pid) and b"hidden\x00100" in cmdline(pid)]
+    pids = until(lambda: len(tree()) == 2 and tree(), "both of them")
+    assert os.stat(f"/proc/{pids[0]}/environ").st_uid == 0
+    child.kill(signal.SIGTERM)
+    assert child.wait(10) == 75, child.err
+    assert tree() == []
