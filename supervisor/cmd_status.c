@@ -22,7 +22,7 @@
 static void add_ages(cJSON *obj, int64_t now_ms)
 {
     static const char *const keys[] = {"since",   "updated", "heartbeat", "step_at",
-                                       "last_ok", "at",      "deadline"};
+                                       "last_ok", "at",      "deadline",  "store_silent_since"};
     for (size_t i = 0; i < HF_COUNT(keys); i++) {
         const char *text = hf_json_opt_str(obj, keys[i], NULL);
         int64_t at = 0;
@@ -65,7 +65,7 @@ static cJSON *nothing_known(const struct hf_rundir *r)
     static const char *const unknown[] = {
         "store_kind",   "since",   "attempt",     "supervisor_pid", "command_pid",
         "protected_by", "ranks",   "watch",       "notice",         "save",
-        "heartbeat",    "outcome", "exit_status", "updated",
+        "heartbeat",    "outcome", "exit_status", "updated",        "store_silent_since",
     };
     cJSON *obj = hf_json_obj();
     hf_json_add_str(obj, "run", r->name);
