@@ -43,12 +43,12 @@ static bool too_deep(const char *s, size_t len)
     return false;
 }
 
-static bool blank(const char *s, const char *end)
+static const char *skip_blank(const char *s, const char *end)
 {
     while (s < end && (*s == ' ' || *s == '\t' || *s == '\r' || *s == '\n')) {
         s++;
     }
-    return s == end;
+    return s;
 }
 
 enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret, struct hf_err *err)
@@ -65,11 +65,14 @@ enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret, str
     cJSON *json = cJSON_ParseWithLengthOpts(s, text.len, &end, false);
     if (json == NULL) {
         size_t at = end != NULL && end >= s ? (size_t)(end - s) : 0;
-        return hf_fail(err, HF_ECORRUPT, "not JSON at byte %zu", at);
+        return hf_fail_at(err, HF_ECORRUPT, HF_DOM_NONE, (int64_t)at, __FILE__, __LINE__,
+                          "not JSON at byte %zu", at);
     }
-    if (!blank(end, s + text.len)) {
+    end = skip_blank(end, s + text.len);
+    if (end < s + text.len) {
         cJSON_Delete(json);
-        return hf_fail(err, HF_ECORRUPT, "text after the JSON value");
+        return hf_fail_at(err, HF_ECORRUPT, HF_DOM_NONE, end - s, __FILE__, __LINE__,
+                          "text after the JSON value");
     }
     *ret = json;
     return HF_OK;

@@ -63,7 +63,7 @@ static enum hf_rc bool_parse(const char *text, int64_t *ret, struct hf_err *err)
 {
     int index = word_index("false true", text);
     if (index < 0) {
-        return hf_hint(err, hf_fail(err, HF_EINVAL, "'%s' is not a yes or no", text),
+        return hf_hint(err, hf_fail(err, HF_EINVAL, "'%s' is neither true nor false", text),
                        "Write true or false.");
     }
     *ret = index;
