@@ -207,6 +207,9 @@ static void test_help_wins(void **state)
     hf_settings_free(s);
 }
 
+#define NAME_50  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define NAME_300 NAME_50 NAME_50 NAME_50 NAME_50 NAME_50 NAME_50
+
 static void test_flag_errors(void **state)
 {
     (void)state;
@@ -220,7 +223,9 @@ static void test_flag_errors(void **state)
         {{"-z"}, "unknown flag '-z'", "help"},
         {{"-qz"}, "unknown flag '-qz'", ""},
         {{"--times", "3"}, "flag '--times' is not for 'run'", "'holdfast drill'"},
-        {{"--json"}, "flag '--json' is not for 'run'", "'holdfast status'"},
+        {{"--json"},
+         "flag '--json' is not for 'run'",
+         "It belongs to 'holdfast status', 'holdfast ckpt', 'holdfast logs'."},
         {{"--no-every"}, "unknown flag '--no-every'", ""},
         {{"--no-json"}, "flag '--no-json' is not for 'run'", "'holdfast status'"},
         {{"--every"}, "flag '--every' has no value", "Write '--every DURATION'."},
@@ -239,8 +244,17 @@ static void test_flag_errors(void **state)
         {{"--provider", "gpc"}, "--provider: 'gpc' is not one", "auto aws none"},
         {{"--run", ".x"}, "--run: run name '.x' may not start with '.'", "64 letters"},
         {{"--run", "a/b"}, "run name 'a/b' may not have '/'", ""},
-        {{"--run="}, "--run: the run's name is empty", ""},
+        {{"--run="}, "--run: the value is empty", "leave 'run' out"},
+        {{"--run", "..", "x"}, "run name '..' may not start with '.'", ""},
+        {{"--run", "a\nb"}, "run name 'a\\nb' may not have '\\n'", ""},
+        {{"--run", "-x"}, "run name '-x' may not start with '-'", ""},
+        {{"--run", "--every", "5m"}, "run name '--every' may not start with '-'", ""},
+        {{"--run", "实验"}, "run name '实验' may not start with '实'", ""},
+        {{"--run", "a\xb6\xc1"}, "run name 'a\\xb6\\xc1' may not have '\\xb6'", ""},
+        {{"--run", NAME_300}, "…' is too long: 300 bytes", "1 to 64 letters"},
         {{"--state-dir="}, "--state-dir: the value is empty", ""},
+        {{"--every", ""}, "--every: the value is empty", ""},
+        {{"--notice-signal="}, "--notice-signal: the value is empty", ""},
         {{"--resume-args", "'x"}, "--resume-args: a quote (') is not closed", ""},
         {{"--resume", "--fresh"}, "'--resume' and '--fresh' exclude each other", "one of them"},
         {{"--quiet", "--debug"}, "'--quiet' and '--debug' exclude each other", ""},
