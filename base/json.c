@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #define INT_EXACT INT64_C(9007199254740992) /* 2^53 */
 #define DEPTH_MAX 64
@@ -42,12 +43,12 @@ static bool too_deep(const char *s, size_t len)
     return false;
 }
 
-static bool blank(const char *s, const char *end)
+static const char *skip_blank(const char *s, const char *end)
 {
     while (s < end && (*s == ' ' || *s == '\t' || *s == '\r' || *s == '\n')) {
         s++;
     }
-    return s == end;
+    return s;
 }
 
 enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret, struct hf_err *err)
@@ -64,11 +65,14 @@ enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret, str
     cJSON *json = cJSON_ParseWithLengthOpts(s, text.len, &end, false);
     if (json == NULL) {
         size_t at = end != NULL && end >= s ? (size_t)(end - s) : 0;
-        return hf_fail(err, HF_ECORRUPT, "not JSON at byte %zu", at);
+        return hf_fail_at(err, HF_ECORRUPT, HF_DOM_NONE, (int64_t)at, __FILE__, __LINE__,
+                          "not JSON at byte %zu", at);
     }
-    if (!blank(end, s + text.len)) {
+    end = skip_blank(end, s + text.len);
+    if (end < s + text.len) {
         cJSON_Delete(json);
-        return hf_fail(err, HF_ECORRUPT, "text after the JSON value");
+        return hf_fail_at(err, HF_ECORRUPT, HF_DOM_NONE, end - s, __FILE__, __LINE__,
+                          "text after the JSON value");
     }
     *ret = json;
     return HF_OK;
@@ -196,34 +200,10 @@ cJSON *hf_json_arr(void)
     return made(cJSON_CreateArray());
 }
 
-/* Length of the UTF-8 sequence at s (RFC 3629), 0: not one. */
 static size_t utf8_len(const unsigned char *s)
 {
-    static const struct {
-        unsigned char lo, hi, lo2, hi2;
-        size_t len;
-    } rows[] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-                {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-                {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-                {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
-    if (s[0] < 0x80) {
-        return 1;
-    }
-    for (size_t r = 0; r < HF_COUNT(rows); r++) {
-        if (s[0] < rows[r].lo || s[0] > rows[r].hi) {
-            continue;
-        }
-        if (s[1] < rows[r].lo2 || s[1] > rows[r].hi2) {
-            return 0;
-        }
-        for (size_t k = 2; k < rows[r].len; k++) {
-            if ((s[k] & 0xc0) != 0x80) {
-                return 0;
-            }
-        }
-        return rows[r].len;
-    }
-    return 0;
+    const char *text = (const char *)s;
+    return hf_utf8_next(text, strnlen(text, 4), NULL);
 }
 
 static bool is_utf8(const char *s)

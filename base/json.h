@@ -16,7 +16,7 @@
 
 /* Parses one value; anything but white space after it is refused (HF_ECORRUPT), as are texts
  * longer than max_bytes (HF_EFULL), deeper than 64 levels, or with a NUL inside. The text need
- * not be terminated. */
+ * not be terminated. err->native is the byte that is wrong. */
 enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret,
                          struct hf_err *err) HF_MUST_USE;
 void hf_json_free(cJSON *json);   /* NULL is fine */

@@ -60,7 +60,24 @@ static enum hf_rc uri_not_understood(const char *uri, struct hf_err *err)
         snprintf(forms + at, sizeof(forms) - at, "%s%s", i > 0 ? " or " : "", backends[i]->form);
     }
     enum hf_rc rc = hf_fail(err, HF_EINVAL, "the store '%s' is not understood", uri);
+    if (uri[0] == '/') {
+        return hf_hint(err, rc, "Write it as file://%s.", uri);
+    }
     return hf_hint(err, rc, "Write it as %s.", forms);
+}
+
+enum hf_rc hf_store_uri_check(const char *uri, struct hf_err *err)
+{
+    for (size_t i = 0; i < HF_COUNT(backends); i++) {
+        size_t len = strlen(backends[i]->scheme);
+        if (strncmp(uri, backends[i]->scheme, len) != 0 || uri[len] != ':') {
+            continue;
+        }
+        bool path = strstr(backends[i]->form, ":///") != NULL;
+        bool ok = path ? strncmp(uri + len, ":///", 4) == 0 : uri[len + 1] != '\0';
+        return ok ? HF_OK : uri_not_understood(uri, err);
+    }
+    return uri_not_understood(uri, err);
 }
 
 enum hf_rc hf_store_open(const char *uri, bool survives, struct hf_store **ret, struct hf_err *err)

@@ -71,6 +71,9 @@ enum hf_rc hf_store_open(const char *uri, bool survives, struct hf_store **ret,
                          struct hf_err *err) HF_MUST_USE;
 void hf_store_close(struct hf_store *s); /* NULL is fine */
 
+/* Whether hf_store_open would know what the URI means; opens nothing. HF_EINVAL shows the forms. */
+enum hf_rc hf_store_uri_check(const char *uri, struct hf_err *err) HF_MUST_USE;
+
 /* Thin calls through ops; they check the key's form first (HF_EINVAL). */
 enum hf_rc hf_store_get(struct hf_store *s, const struct hf_call *c, const char *key,
                         struct hf_buf *ret, struct hf_err *err) HF_MUST_USE;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "supervisor/cmd.h"
+#include "supervisor/precheck.h"
 
 #define HELP_COLUMN 28
 #define NAMES_MAX   32
@@ -119,7 +120,8 @@ static int complain(const struct hf_cmd_world *w, int status, const struct hf_er
     return status;
 }
 
-static int unknown_command(const struct hf_cmd_world *w, const char *name)
+/* wraps: the word may be the program that was to be wrapped. */
+static int unknown_command(const struct hf_cmd_world *w, const char *name, bool wraps)
 {
     const char *names[NAMES_MAX];
     size_t n = 0;
@@ -128,11 +130,18 @@ static int unknown_command(const struct hf_cmd_world *w, const char *name)
     }
     names[n++] = "help";
     names[n] = NULL;
+    static const char *const flags[] = {"--help", "--version", NULL};
+    bool flag = name[0] == '-';
     struct hf_err err = {0};
-    (void)hf_fail(&err, HF_EINVAL, "unknown %s '%s'", name[0] == '-' ? "flag" : "command", name);
-    const char *nearest = hf_nearest(name[0] == '-' ? name + strspn(name, "-") : name, names);
+    (void)hf_fail(&err, HF_EINVAL, "unknown %s '%s'", flag ? "flag" : "command", name);
+    const char *nearest = hf_nearest(name, flag ? flags : names);
+    nearest = nearest == NULL && flag ? hf_nearest(name + strspn(name, "-"), names) : nearest;
     if (nearest != NULL) {
         (void)hf_hint(&err, HF_EINVAL, "Did you mean 'holdfast %s'?", nearest);
+    } else if (!flag && wraps) {
+        (void)hf_hint(&err, HF_EINVAL,
+                      "'holdfast run -- %s' wraps a program; 'holdfast help' lists the commands.",
+                      name);
     } else {
         (void)hf_hint(&err, HF_EINVAL, "'holdfast help' lists the commands.");
     }
@@ -147,7 +156,7 @@ static int help_command(const struct hf_cmd_world *w, const char *name)
     }
     const struct hf_cmd *cmd = find_command(w->cmds, name);
     if (cmd == NULL) {
-        return unknown_command(w, name);
+        return unknown_command(w, name, false);
     }
     print_command_help(w->out, cmd);
     return HF_EXIT_OK;
@@ -167,6 +176,9 @@ static int run_command(const struct hf_cmd_world *w, const struct hf_cmd *cmd,
         return HF_EXIT_OK;
     }
     char *const *rest = hf_settings_rest(s);
+    if (cmd->wraps && hf_precheck(s, rest, &err) != HF_OK) {
+        return complain(w, cmd->usage_status, &err);
+    }
     int argc = 0;
     while (rest[argc] != NULL) {
         argc++;
@@ -207,7 +219,7 @@ static int dispatch(const struct hf_cmd_world *w, int argc, char **argv)
     }
     const struct hf_cmd *cmd = find_command(w->cmds, name);
     if (cmd == NULL) {
-        return unknown_command(w, name);
+        return unknown_command(w, name, argc > 2);
     }
     struct hf_settings *s = hf_settings_new();
     int status = run_command(w, cmd, s, argv + 2);

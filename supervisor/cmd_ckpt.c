@@ -155,7 +155,7 @@ static enum hf_rc open_run(struct ckpt *k, const char *name, struct hf_rundir *d
     const struct hf_settings *set = k->ctx->settings;
     const char *store = hf_set_str(set, HF_SET_STORE);
     enum hf_rc rc = hf_rundir_find(dir, hf_set_str(set, HF_SET_STATE_DIR), name, store, err);
-    if (rc != HF_OK && store == NULL) {
+    if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
     k->run.name = name;

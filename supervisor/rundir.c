@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "supervisor/rundir.h"
+#include "supervisor/settings_text.h"
 
 #define RUN_JSON_MAX  16384
 #define KEY_NAME_MAX  32
@@ -184,6 +185,7 @@ enum hf_rc hf_rundir_find(struct hf_rundir *ret, const char *state, const char *
     *ret = (struct hf_rundir){.lock_fd = -1};
     struct hf_rundir *all = NULL;
     size_t n = 0;
+    HF_TRY(hf_run_name_check(name, err));
     HF_TRY(hf_rundir_all(state, &all, &n, err));
     size_t hits = 0;
     size_t at = 0;

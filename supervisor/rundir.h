@@ -32,8 +32,8 @@ struct hf_rundir {
  * released with hf_rundir_release also after a failure. */
 enum hf_rc hf_rundir_open(struct hf_rundir *ret, const char *state, const char *name,
                           const char *store, struct hf_err *err) HF_MUST_USE;
-/* Finds a registered run. store NULL: the only one of that name (HF_EINVAL names the stores if
- * there are several). HF_ENOTFOUND shows what is registered. */
+/* Finds a registered run. store NULL: the only one of that name. HF_EINVAL: there are several, or
+ * it is no name for a run. HF_ENOTFOUND shows what is registered. */
 enum hf_rc hf_rundir_find(struct hf_rundir *ret, const char *state, const char *name,
                           const char *store, struct hf_err *err) HF_MUST_USE;
 /* Every registered run, in the order of their keys. *ret_n may be 0. Each is released by the

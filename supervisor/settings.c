@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/fsx.h"
 #include "supervisor/rundir.h"
@@ -63,7 +64,7 @@ static enum hf_rc bool_parse(const char *text, int64_t *ret, struct hf_err *err)
 {
     int index = word_index("false true", text);
     if (index < 0) {
-        return hf_hint(err, hf_fail(err, HF_EINVAL, "'%s' is not a yes or no", text),
+        return hf_hint(err, hf_fail(err, HF_EINVAL, "'%s' is neither true nor false", text),
                        "Write true or false.");
     }
     *ret = index;
@@ -123,16 +124,16 @@ static enum hf_rc value_parse(const struct hf_setting *row, const char *text, in
 {
     enum hf_rc rc = HF_OK;
     *ret_num = 0;
+    if (*text == '\0' && row->type != HF_SET_WORDS) {
+        return hf_hint(err, hf_fail(err, HF_EINVAL, "the value is empty"),
+                       "Give one, or leave '%s' out.", row->name);
+    }
     switch (row->type) {
     case HF_SET_TEXT:
     case HF_SET_PATH:
+        return HF_OK;
     case HF_SET_PATHS:
-        if (*text == '\0') {
-            return hf_fail(err, HF_EINVAL, "the value is empty");
-        }
-        if (row->type == HF_SET_PATHS) {
-            hf_strv_add(ret_list, text);
-        }
+        hf_strv_add(ret_list, text);
         return HF_OK;
     case HF_SET_WORDS:
         return hf_words_split(text, ret_list, err);
@@ -230,22 +231,41 @@ void hf_settings_free(struct hf_settings *s)
 
 /* Flags. */
 
+static const struct {
+    unsigned bit;
+    const char *name;
+} command_names[] = {{HF_FOR_RUN, "run"},
+                     {HF_FOR_DRILL, "drill"},
+                     {HF_FOR_STATUS, "status"},
+                     {HF_FOR_CKPT, "ckpt"},
+                     {HF_FOR_LOGS, "logs"}};
+
 static const char *command_name(unsigned command)
 {
-    static const struct {
-        unsigned bit;
-        const char *name;
-    } names[] = {{HF_FOR_RUN, "run"},
-                 {HF_FOR_DRILL, "drill"},
-                 {HF_FOR_STATUS, "status"},
-                 {HF_FOR_CKPT, "ckpt"},
-                 {HF_FOR_LOGS, "logs"}};
-    for (size_t i = 0; i < HF_COUNT(names); i++) {
-        if ((names[i].bit & command) != 0) {
-            return names[i].name;
+    for (size_t i = 0; i < HF_COUNT(command_names); i++) {
+        if ((command_names[i].bit & command) != 0) {
+            return command_names[i].name;
         }
     }
     return "";
+}
+
+static enum hf_rc foreign_flag(const char *flag, const char *mine, unsigned commands,
+                               struct hf_err *err)
+{
+    struct hf_buf names;
+    hf_buf_init(&names, 200);
+    enum hf_rc rc = HF_OK;
+    for (size_t i = 0; i < HF_COUNT(command_names) && rc == HF_OK; i++) {
+        if ((command_names[i].bit & commands) != 0) {
+            rc = hf_buf_addf(&names, NULL, "%s'holdfast %s'", names.len > 0 ? ", " : "",
+                             command_names[i].name);
+        }
+    }
+    rc = hf_hint(err, hf_fail(err, HF_EINVAL, "flag '%s' is not for '%s'", flag, mine),
+                 "It belongs to %s.", hf_buf_str(&names));
+    hf_buf_release(&names);
+    return rc;
 }
 
 static enum hf_rc unknown_flag(const struct hf_settings *s, const char *flag, const char *name,
@@ -254,9 +274,7 @@ static enum hf_rc unknown_flag(const struct hf_settings *s, const char *flag, co
     const char *mine = command_name(s->command);
     enum hf_set_id other = hf_settings_find(name);
     if (other != HF_SET_MAX) {
-        return hf_hint(err, hf_fail(err, HF_EINVAL, "flag '%s' is not for '%s'", flag, mine),
-                       "It belongs to 'holdfast %s'.",
-                       command_name(hf_settings_table[other].commands));
+        return foreign_flag(flag, mine, hf_settings_table[other].commands, err);
     }
     const char *names[HF_SET_MAX + 2];
     size_t n = 0;

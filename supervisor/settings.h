@@ -126,8 +126,8 @@ bool hf_settings_help(const struct hf_settings *s); /* --help or -h was among th
 char *const *hf_settings_rest(const struct hf_settings *s);
 
 /* Reads one settings file (YAML, or JSON if it ends in ".json") into s, below env and flags.
- * HF_ENOTFOUND if missing, HF_ECORRUPT if not JSON, else HF_EINVAL as "FILE:line:column: ...".
- * home: for "~/", may be NULL. */
+ * HF_ENOTFOUND if missing, else HF_EINVAL as "FILE:line:column: ...". A byte order mark and CR LF
+ * are fine. home: for "~/", may be NULL. */
 enum hf_rc hf_settings_file(struct hf_settings *s, const char *path, const char *home,
                             struct hf_err *err) HF_MUST_USE;
 /* Sets one value from text, unless a higher origin set it already. A list set by the same

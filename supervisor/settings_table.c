@@ -111,7 +111,7 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
         .commands = HF_FOR_DRILL, .help = "kill without a notice"},
     [HF_SET_CHAOS] = {.name = "chaos", .type = HF_SET_BOOL, .fallback = "false",
         .commands = HF_FOR_DRILL,
-        .help = "the metadata service fails at random: 401, 500, 503, hangs, lost connections"},
+        .help = "the metadata service fails at random: 401, 5xx, hangs, refusals"},
     [HF_SET_UNTIL] = {.name = "until", .type = HF_SET_ENUM, .fallback = "resumed",
         .words = "resumed finished", .commands = HF_FOR_DRILL, .arg = "WORD",
         .help = "resumed: 3 steps after the last preemption; finished: its end"},

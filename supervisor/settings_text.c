@@ -11,7 +11,10 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "supervisor/settings_text.h"
+
+#define SHOWN_MAX 48 /* columns */
 
 static bool is_alnum(char c)
 {
@@ -21,6 +24,14 @@ static bool is_alnum(char c)
 static const char *const run_name_hint =
     "A run's name has 1 to 64 letters, digits, '.', '_' or '-', and starts with a letter or digit.";
 
+/* For a message. */
+static char *shortened(const char *name)
+{
+    HF_CLEANUP(hf_freep) char *clean = hf_text_clean(name);
+    size_t width = hf_text_width(clean);
+    return hf_text_fit(clean, width < SHOWN_MAX ? width : SHOWN_MAX, false);
+}
+
 enum hf_rc hf_run_name_check(const char *name, struct hf_err *err)
 {
     size_t len = strlen(name);
@@ -28,17 +39,21 @@ enum hf_rc hf_run_name_check(const char *name, struct hf_err *err)
         return hf_hint(err, hf_fail(err, HF_EINVAL, "the run's name is empty"), "%s",
                        run_name_hint);
     }
+    HF_CLEANUP(hf_freep) char *shown = shortened(name);
     if (len > HF_RUN_NAME_MAX) {
-        return hf_hint(
-            err, hf_fail(err, HF_EINVAL, "run name '%s' is too long: %zu characters", name, len),
-            "%s", run_name_hint);
+        return hf_hint(err,
+                       hf_fail(err, HF_EINVAL, "run name '%s' is too long: %zu bytes", shown, len),
+                       "%s", run_name_hint);
     }
     for (size_t i = 0; i < len; i++) {
         bool ok = is_alnum(name[i]) || (i > 0 && strchr("._-", name[i]) != NULL);
         if (!ok) {
+            size_t n = hf_utf8_next(name + i, len - i, NULL);
+            HF_CLEANUP(hf_freep) char *letter = hf_strndup(name + i, n > 0 ? n : 1);
+            HF_CLEANUP(hf_freep) char *clean = hf_text_clean(letter);
             return hf_hint(err,
-                           hf_fail(err, HF_EINVAL, "run name '%s' may not %s '%c'", name,
-                                   i == 0 ? "start with" : "have", name[i]),
+                           hf_fail(err, HF_EINVAL, "run name '%s' may not %s '%s'", shown,
+                                   i == 0 ? "start with" : "have", clean),
                            "%s", run_name_hint);
         }
     }

@@ -56,8 +56,12 @@ static enum hf_rc claim_work(void *arg, const struct hf_op *op, struct hf_err *e
     struct prepare *p = arg;
     struct hf_call c = {.op = op};
     if (p->open) {
-        HF_TRY(open_store(p, err));
-        HF_TRY(hf_run_open(&p->run, &c, NULL, err));
+        enum hf_rc rc = open_store(p, err);
+        rc = rc == HF_OK ? hf_run_open(&p->run, &c, NULL, err) : rc;
+        if (rc != HF_OK && err != NULL && err->hint[0] == '\0') {
+            hf_hint(err, rc, "Point --store (HOLDFAST_STORE) at a place that you can write.");
+        }
+        HF_TRY(rc);
     }
     return hf_handoff_claim(&p->in, &c, &p->out, err);
 }

@@ -16,14 +16,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void read_as_file(const uint8_t *data, size_t size)
+static void read_settings(const char *path)
 {
-    int fd = memfd_create("settings", MFD_CLOEXEC);
-    char path[32];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (fd < 0 || write(fd, data, size) != (ssize_t)size) {
-        abort();
-    }
     struct hf_settings *s = hf_settings_new();
     struct hf_err err = {0};
     enum hf_rc rc = hf_settings_file(s, path, "/home/u", &err);
@@ -31,6 +25,22 @@ static void read_as_file(const uint8_t *data, size_t size)
         abort();
     }
     hf_settings_free(s);
+}
+
+/* Once as YAML and once, by a name that says so, as JSON. */
+static void read_as_file(const uint8_t *data, size_t size)
+{
+    int fd = memfd_create("settings", MFD_CLOEXEC);
+    char path[32];
+    char json[48];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    (void)snprintf(json, sizeof json, "/tmp/hf-fuzz-%d.json", (int)getpid());
+    if (fd < 0 || write(fd, data, size) != (ssize_t)size || symlink(path, json) != 0) {
+        abort();
+    }
+    read_settings(path);
+    read_settings(json);
+    (void)unlink(json);
     (void)close(fd);
 }
 

@@ -207,6 +207,9 @@ static void test_help_wins(void **state)
     hf_settings_free(s);
 }
 
+#define NAME_50  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define NAME_300 NAME_50 NAME_50 NAME_50 NAME_50 NAME_50 NAME_50
+
 static void test_flag_errors(void **state)
 {
     (void)state;
@@ -220,14 +223,16 @@ static void test_flag_errors(void **state)
         {{"-z"}, "unknown flag '-z'", "help"},
         {{"-qz"}, "unknown flag '-qz'", ""},
         {{"--times", "3"}, "flag '--times' is not for 'run'", "'holdfast drill'"},
-        {{"--json"}, "flag '--json' is not for 'run'", "'holdfast status'"},
+        {{"--json"},
+         "flag '--json' is not for 'run'",
+         "It belongs to 'holdfast status', 'holdfast ckpt', 'holdfast logs'."},
         {{"--no-every"}, "unknown flag '--no-every'", ""},
         {{"--no-json"}, "flag '--no-json' is not for 'run'", "'holdfast status'"},
         {{"--every"}, "flag '--every' has no value", "Write '--every DURATION'."},
         {{"--store", "--", "x"}, "flag '--store' has no value", "--store URI"},
         {{"--every", "soon"}, "--every: ", ""},
         {{"--no-quiet=true"}, "'--no-quiet' takes no value", ""},
-        {{"--quiet=yes"}, "--quiet: 'yes' is not a yes or no", "true or false"},
+        {{"--quiet=yes"}, "--quiet: 'yes' is neither true nor false", "true or false"},
         {{"--keep", "-1"}, "--keep: '-1' is too small", "from 0 to 1000000"},
         {{"--keep", "3x"}, "--keep: '3x' is not a whole number", ""},
         {{"--keep", "99999999999999999999"}, "not a whole number", ""},
@@ -239,8 +244,17 @@ static void test_flag_errors(void **state)
         {{"--provider", "gpc"}, "--provider: 'gpc' is not one", "auto aws none"},
         {{"--run", ".x"}, "--run: run name '.x' may not start with '.'", "64 letters"},
         {{"--run", "a/b"}, "run name 'a/b' may not have '/'", ""},
-        {{"--run="}, "--run: the run's name is empty", ""},
+        {{"--run="}, "--run: the value is empty", "leave 'run' out"},
+        {{"--run", "..", "x"}, "run name '..' may not start with '.'", ""},
+        {{"--run", "a\nb"}, "run name 'a\\nb' may not have '\\n'", ""},
+        {{"--run", "-x"}, "run name '-x' may not start with '-'", ""},
+        {{"--run", "--every", "5m"}, "run name '--every' may not start with '-'", ""},
+        {{"--run", "实验"}, "run name '实验' may not start with '实'", ""},
+        {{"--run", "a\xb6\xc1"}, "run name 'a\\xb6\\xc1' may not have '\\xb6'", ""},
+        {{"--run", NAME_300}, "…' is too long: 300 bytes", "1 to 64 letters"},
         {{"--state-dir="}, "--state-dir: the value is empty", ""},
+        {{"--every", ""}, "--every: the value is empty", ""},
+        {{"--notice-signal="}, "--notice-signal: the value is empty", ""},
         {{"--resume-args", "'x"}, "--resume-args: a quote (') is not closed", ""},
         {{"--resume", "--fresh"}, "'--resume' and '--fresh' exclude each other", "one of them"},
         {{"--quiet", "--debug"}, "'--quiet' and '--debug' exclude each other", ""},
@@ -281,7 +295,7 @@ static void test_env(void **state)
     hf_settings_free(s);
     refused(HF_FOR_RUN, ARGS("x"), ARGS("HOME=/h", "HOLDFAST_EVERY=soon"), "HOLDFAST_EVERY: ", "");
     refused(HF_FOR_RUN, ARGS("x"), ARGS("HOME=/h", "HOLDFAST_DEBUG=1"),
-            "HOLDFAST_DEBUG: '1' is not a yes or no", "true or false");
+            "HOLDFAST_DEBUG: '1' is neither true nor false", "true or false");
 }
 
 static void test_precedence(void **state)
@@ -337,18 +351,32 @@ static void test_file_places(void **state)
     hf_settings_free(s);
 }
 
+static void file_refused(const char *name, const char *text, size_t len, const char *msg,
+                         const char *hint)
+{
+    struct hf_err err = {0};
+    assert_int_equal(hf_fs_write(name, (struct hf_span){text, len}, 0600, false, &err), HF_OK);
+    struct hf_settings *s = hf_settings_new();
+    if (hf_settings_file(s, name, NULL, &err) != HF_EINVAL) {
+        fail_msg("'%s' was not refused", text);
+    }
+    assert_contains(err.msg, msg);
+    assert_contains(err.hint, hint);
+    hf_settings_free(s);
+}
+
 static void test_file_errors(void **state)
 {
     (void)state;
     static const struct {
         const char *name, *text, *msg, *hint;
     } rows[] = {
-        {"a.yaml", "keep: 3\n\tevry: 5\n", "a.yaml:2:1: ", ""},
+        {"a.yaml", "keep: 3\n\tevry: 5\n", "a.yaml:2:1: a tab", "spaces"},
         {"a.yaml", "keep: 3\nevry: 5m\n", "a.yaml:2:1: unknown setting 'evry'", "'every'"},
         {"a.yaml", "zzzzzzz: 1\n", "a.yaml:1:1: unknown setting", "run --help"},
         {"a.yaml", "keep: 3\n\nkeep: 4\n", "a.yaml:3:1: 'keep' is set twice", "line 1"},
         {"a.yaml", "keep: many\n", "a.yaml:1:7: keep: 'many' is not a whole number", ""},
-        {"a.yaml", "quiet: yes\n", "a.yaml:1:8: quiet: 'yes' is not", "true or false"},
+        {"a.yaml", "quiet: yes\n", "a.yaml:1:8: quiet: 'yes' is neither", "true or false"},
         {"a.yaml", "fresh: true\n", "a.yaml:1:1: 'fresh' cannot be set in a file", "--fresh"},
         {"a.yaml", "config: b.yaml\n", "'config' cannot be set in a file", "--config"},
         {"a.yaml", "store:\n", "a.yaml:1:7: store: there is no value", "default"},
@@ -369,20 +397,9 @@ static void test_file_errors(void **state)
         {"a.json", "[1]", "a.json:1:1: not a mapping", ""},
     };
     for (size_t i = 0; i < HF_COUNT(rows); i++) {
-        put_file(rows[i].name, rows[i].text);
-        struct hf_settings *s = hf_settings_new();
-        struct hf_err err = {0};
-        assert_int_equal(hf_settings_file(s, rows[i].name, NULL, &err), HF_EINVAL);
-        assert_contains(err.msg, rows[i].msg);
-        assert_contains(err.hint, rows[i].hint);
-        hf_settings_free(s);
+        file_refused(rows[i].name, rows[i].text, strlen(rows[i].text), rows[i].msg, rows[i].hint);
     }
-    put_file("a.json", "keep: 3\n"); /* YAML, and not JSON */
-    struct hf_settings *s = hf_settings_new();
-    struct hf_err err = {0};
-    assert_int_equal(hf_settings_file(s, "a.json", NULL, &err), HF_ECORRUPT);
-    assert_contains(err.msg, "a.json");
-    hf_settings_free(s);
+    file_refused("a.json", "keep: 3\n", 8, "a.json:1:1: not JSON", "{\"every\"");
 }
 
 static void test_file_scalars_are_text(void **state)
