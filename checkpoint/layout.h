@@ -38,6 +38,9 @@ void hf_layout_look_release(struct hf_layout_look *l);
 enum hf_rc hf_layout_judge(const char *path, uint32_t world, struct hf_layout_look *ret,
                            struct hf_err *err) HF_MUST_USE;
 
+/* Bytes of the files below the roots, as they lie there now. */
+uint64_t hf_layout_bytes(const struct hf_layout_look *l);
+
 struct hf_layout_looks {
     struct hf_layout_look *items;
     size_t len, room;

@@ -205,6 +205,9 @@ static int run(struct hf_cmd_ctx *ctx)
     } verbs[] = {{"ls", ls_row, false}, {"show", show_row, true}, {"verify", verify_row, false}};
     struct ckpt k = {.ctx = ctx, .json = hf_set_bool(ctx->settings, HF_SET_JSON)};
     bool needs_id = false;
+    if (ctx->argc == 2 && strcmp(ctx->argv[0], "inspect") == 0) {
+        return hf_ckpt_inspect(ctx, ctx->argv[1]);
+    }
     for (size_t i = 0; ctx->argc > 0 && i < HF_COUNT(verbs); i++) {
         if (strcmp(ctx->argv[0], verbs[i].name) == 0) {
             k.each = verbs[i].each;
@@ -216,7 +219,7 @@ static int run(struct hf_cmd_ctx *ctx)
     if (k.each == NULL || name == NULL || ctx->argc > 3 || (needs_id && k.wanted == NULL)) {
         hf_log(ctx->log, HF_LOG_ERROR,
                "use: holdfast ckpt ls RUN, ckpt show RUN ATTEMPT-NUMBER, ckpt verify RUN "
-               "[ATTEMPT-NUMBER]");
+               "[ATTEMPT-NUMBER], ckpt inspect FOLDER");
         return HF_EXIT_USAGE;
     }
     struct hf_rundir dir;
@@ -234,11 +237,13 @@ static int run(struct hf_cmd_ctx *ctx)
 
 const struct hf_cmd hf_cmd_ckpt = {
     .name = "ckpt",
-    .args = "ls|show|verify RUN [ATTEMPT-NUMBER] [options]",
-    .summary = "list, show and verify a run's checkpoints",
-    .about = "Checkpoints are named ATTEMPT-NUMBER, as 'ckpt ls' shows them. verify reads every "
-             "block and\n"
-             "exits 1 if one is damaged.",
+    .args = "ls|show|verify RUN [ATTEMPT-NUMBER] | inspect FOLDER [options]",
+    .summary = "list, show and verify a run's checkpoints, or inspect a folder",
+    .about =
+        "Checkpoints are named ATTEMPT-NUMBER, as 'ckpt ls' shows them. verify reads every "
+        "block and\n"
+        "exits 1 if one is damaged. inspect looks into a folder that a training program saves\n"
+        "into, and says of each thing whether it would be shipped, and why.",
     .group = HF_FOR_CKPT,
     .usage_status = HF_EXIT_USAGE,
     .run = run,

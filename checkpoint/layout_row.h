@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the layouts' rows are made of: a folder as it was listed, an entry that is looked at, and
+ * the small questions that many rows ask. For checkpoint/layout*.c alone. Blocking, worker threads.
+ */
+#ifndef HF_CHECKPOINT_LAYOUT_ROW_H
+#define HF_CHECKPOINT_LAYOUT_ROW_H
+
+#include "checkpoint/container.h"
+#include "checkpoint/layout.h"
+
+struct hf_item {
+    char *name;
+    bool dir, link, regular;
+    uint64_t size;
+    int64_t mtime_ns;
+};
+
+/* A folder's entries, by name. len 0 and fd -1 after a failure. */
+struct hf_folder {
+    char *path;
+    int fd;
+    struct hf_item *items;
+    size_t len, room;
+};
+enum hf_rc hf_folder_open(const char *path, struct hf_folder *ret, struct hf_err *err) HF_MUST_USE;
+/* A folder inside another; links are not followed. */
+enum hf_rc hf_folder_open_in(const struct hf_folder *f, const char *name, struct hf_folder *ret,
+                             struct hf_err *err) HF_MUST_USE;
+void hf_folder_close(struct hf_folder *f);
+const struct hf_item *hf_folder_find(const struct hf_folder *f, const char *name);
+bool hf_folder_has(const struct hf_folder *f, const char *name); /* a regular file */
+bool hf_folder_has_dir(const struct hf_folder *f, const char *name);
+bool hf_folder_has_like(const struct hf_folder *f, const char *pattern); /* hf_name_like */
+
+/* One entry under judgement. */
+struct hf_scene {
+    const struct hf_folder *in; /* the folder it lies in */
+    const struct hf_item *item;
+    struct hf_folder inside;     /* its own entries, for a folder */
+    uint32_t world;              /* 0: unknown */
+    struct hf_layout_look *look; /* to be filled: state, step, world, why, roots beside `path` */
+};
+
+struct hf_layout_row {
+    const char *name;
+    bool dir; /* a row for folders, else for files */
+    bool (*is)(const struct hf_scene *s);
+    void (*judge)(struct hf_scene *s);
+};
+extern const struct hf_layout_row hf_layout_rows[];
+extern const size_t hf_layout_n_rows;
+
+/* Sets state and reason; the state that was set first stays, but for WHOLE and UNSURE. */
+void hf_scene_say(struct hf_scene *s, enum hf_layout_state state, const char *fmt, ...)
+    HF_PRINTF(3, 4);
+/* The named file is there and its container is not short; else PARTIAL. */
+bool hf_scene_need(struct hf_scene *s, const char *name);
+bool hf_scene_need_in(struct hf_scene *s, const struct hf_folder *f, const char *name);
+/* Adds an entry of the folder it lies in to the roots. */
+void hf_scene_add_root(struct hf_scene *s, const char *name);
+
+/* '#' matches one or more digits, '*' anything, else byte by byte. numbers: what each '#' matched,
+ * at most 4 (a number past 2^53 does not match); may be NULL. */
+bool hf_name_like(const char *name, const char *pattern, int64_t *numbers);
+/* The last run of digits before the name's ending, -1 without one or past 2^53. */
+int64_t hf_name_step(const char *name);
+bool hf_name_ends(const char *name, const char *end);
+
+/* Files named by `pattern`, whose first '#' counts from 0 to the highest without a gap, and up to
+ * want - 1 when want is not 0. Returns how many there are; 0 and PARTIAL when one is missing or
+ * short; 0 alone when there are none. */
+uint32_t hf_scene_need_row(struct hf_scene *s, const struct hf_folder *f, const char *pattern,
+                           uint32_t want);
+/* A torch.distributed.checkpoint folder: every file that its .metadata names is there. */
+bool hf_scene_need_dcp(struct hf_scene *s, const struct hf_folder *f);
+/* Reads a small text file of the folder (at most 4 KiB, blanks at its ends taken off); NULL: not
+ * there. Owned by the caller. */
+char *hf_folder_text(const struct hf_folder *f, const char *name);
+
+/* Rows' functions, by file. */
+bool hf_is_orbax(const struct hf_scene *s);
+void hf_judge_orbax(struct hf_scene *s);
+bool hf_is_paddle_dir(const struct hf_scene *s);
+void hf_judge_paddle_dir(struct hf_scene *s);
+bool hf_is_trainer(const struct hf_scene *s);
+void hf_judge_trainer(struct hf_scene *s);
+bool hf_is_accelerate(const struct hf_scene *s);
+void hf_judge_accelerate(struct hf_scene *s);
+bool hf_is_deepspeed(const struct hf_scene *s);
+void hf_judge_deepspeed(struct hf_scene *s);
+bool hf_is_megatron(const struct hf_scene *s);
+void hf_judge_megatron(struct hf_scene *s);
+bool hf_is_mindformers(const struct hf_scene *s);
+void hf_judge_mindformers(struct hf_scene *s);
+bool hf_is_lightning_dir(const struct hf_scene *s);
+void hf_judge_lightning_dir(struct hf_scene *s);
+bool hf_is_dcp(const struct hf_scene *s);
+void hf_judge_dcp(struct hf_scene *s);
+bool hf_is_any_dir(const struct hf_scene *s);
+void hf_judge_any_dir(struct hf_scene *s);
+
+bool hf_is_composer(const struct hf_scene *s);
+void hf_judge_composer(struct hf_scene *s);
+bool hf_is_keras_backup(const struct hf_scene *s);
+void hf_judge_keras_backup(struct hf_scene *s);
+bool hf_is_keras(const struct hf_scene *s);
+bool hf_is_tensorflow(const struct hf_scene *s);
+void hf_judge_tensorflow(struct hf_scene *s);
+bool hf_is_paddle(const struct hf_scene *s);
+void hf_judge_paddle(struct hf_scene *s);
+bool hf_is_timm(const struct hf_scene *s);
+bool hf_is_lightning(const struct hf_scene *s);
+bool hf_is_torch(const struct hf_scene *s);
+bool hf_is_safetensors(const struct hf_scene *s);
+void hf_judge_box(struct hf_scene *s);
+bool hf_is_no_checkpoint(const struct hf_scene *s);
+void hf_judge_no_checkpoint(struct hf_scene *s);
+bool hf_is_any_file(const struct hf_scene *s);
+void hf_judge_any_file(struct hf_scene *s);
+
+#endif
