@@ -55,7 +55,7 @@ extern const struct hf_cmd hf_cmd_ckpt;
 extern const struct hf_cmd hf_cmd_logs;
 extern const struct hf_cmd *const hf_cmds[]; /* NULL-terminated, in the order of --help */
 
-/* ckpt inspect, beside the other verbs of ckpt: 0 when something whole lies in the folder, else 1. */
+/* ckpt inspect, beside ckpt's other verbs: 0 when something whole lies in the folder, else 1. */
 int hf_ckpt_inspect(struct hf_cmd_ctx *ctx, const char *dir);
 
 /* What the process was given, so that tests can give something else. */
