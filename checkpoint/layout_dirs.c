@@ -2,7 +2,7 @@
  *
  * Layouts whose checkpoint is a folder: what must be in it, and in which order its framework
  * writes. Every file of a folder is also looked at by itself afterwards (layout.c): here stands
- * only what has to be there. Blocking, read only. Sources: the frameworks' own code, as docs/ckpt.md lists.
+ * only what has to be there. Blocking, read only. Sources: the frameworks' own code (docs/ckpt.md).
  */
 #include "base/prelude.h"
 
