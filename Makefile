@@ -123,6 +123,9 @@ $(UNIT_BIN): $(B)/unit/%: $(B)/tests/unit/%.o $(TEST_SUPPORT) $(ARCHIVES) $(CLIE
 	$(LINK_TEST) -lcmocka $(LIBS)
 $(FAULTS_BIN): $(B)/faults/%: $(B)/tests/faults/%.o $(TEST_SUPPORT) $(ARCHIVES) $(CLIENT)
 	$(LINK_TEST) -lcmocka $(LIBS)
+# The crash layer stands between the file store and the C library.
+$(B)/faults/test_powercut: $(B)/tests/faults/powercut.o
+$(B)/faults/test_powercut: LDFLAGS += $(foreach f,openat close write fsync linkat renameat unlinkat mkdirat,-Wl$(,)--wrap=$(f))
 $(FUZZ_BIN): $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(ARCHIVES) $(CLIENT)
 	$(LINK_TEST) -fsanitize=fuzzer $(LIBS)
 $(REPLAY_BIN): $(B)/replay/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(ARCHIVES) $(CLIENT)
