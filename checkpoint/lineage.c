@@ -158,15 +158,37 @@ static enum hf_rc seal_one(const struct hf_run *run, const struct hf_call *c,
     }
 }
 
+/* Whether the owner of that claim has sealed all attempts below its own: it puts its base only
+ * after that, and a seal is for ever. A base that is lost or damaged says nothing. */
+static enum hf_rc has_sealed(const struct hf_run *run, const struct hf_call *c,
+                             const struct hf_claim *claim, bool *ret, struct hf_err *err)
+{
+    char key[HF_KEY_MAX];
+    struct hf_buf text;
+    struct hf_err why;
+    hf_buf_init(&text, HF_RECORD_MAX);
+    enum hf_rc rc = hf_obj_get(run, c, hf_key_base(key, run->name, claim->attempt), &text, &why);
+    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
+    *ret = rc == HF_OK &&
+           hf_record_parse(hf_buf_span(&text), HF_RECORD_MAX, "base", &json, NULL) == HF_OK &&
+           strcmp(hf_json_opt_str(json, "nonce", ""), claim->nonce) == 0;
+    hf_buf_release(&text);
+    return rc == HF_OK || rc == HF_ENOTFOUND || rc == HF_EFULL ? HF_OK : hf_err_give(err, &why);
+}
+
 enum hf_rc hf_lineage_seal(const struct hf_run *run, const struct hf_call *c,
                            const struct hf_claim *mine, struct hf_err *err)
 {
-    for (uint32_t a = mine->attempt - 1; a >= 1; a--) {
+    bool done = false; /* the rest was sealed before, by a claimant that is higher than it */
+    for (uint32_t a = mine->attempt - 1; a >= 1 && !done; a--) {
         struct hf_claim lower;
         HF_TRY(hf_lineage_get_claim(run, c, a, &lower, err));
-        bool decides = lower.kind == HF_CLAIM_RUN;
+        enum hf_rc rc = HF_OK;
+        if (lower.kind == HF_CLAIM_RUN) {
+            rc = seal_one(run, c, mine, a, err);
+            rc = rc == HF_OK ? has_sealed(run, c, &lower, &done, err) : rc;
+        }
         hf_claim_release(&lower);
-        enum hf_rc rc = decides ? seal_one(run, c, mine, a, err) : HF_OK;
         if (rc != HF_OK) {
             return hf_wrap(err, rc, "sealing attempt %u", a);
         }

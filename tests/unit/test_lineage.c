@@ -257,6 +257,47 @@ static void *zombie_main(void *arg)
 }
 
 /* Whatever the owner was told is committed is what the claimant chooses, to the very last one. */
+/* Who takes over after many attempts does not look at each of them: a base says that its owner has
+ * sealed all below. Where it is missing, or another's, the walk goes on. */
+static void old_attempts_are_not_walked_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct hf_err err;
+    struct hf_store *mem = NULL;
+    expect_rc(hf_store_open("mem:many", false, &mem, &err), HF_OK, &err);
+    bench_take(&b, hf_store_faulty(mem));
+    uint64_t calls[61] = {0};
+    for (uint32_t a = 1; a <= 60; a++) {
+        struct hf_claim claim = must_claim(&b, a);
+        hf_store_fault_set(b.store, HF_SFAULT_FAIL, 0, false);
+        must_seal(&b, &claim);
+        calls[a] = hf_store_fault_calls(b.store);
+        if (a % 20 != 0) { /* 20 and 40 died before they chose */
+            expect_rc(hf_lineage_put_base(&b.run, NULL, &claim, NULL, &err), HF_OK, &err);
+        }
+        hf_claim_release(&claim);
+    }
+    assert_true(calls[19] == calls[3] && calls[59] == calls[3] && calls[40] == calls[3]);
+    assert_true(calls[21] > calls[19] && calls[22] == calls[19]);
+    for (uint32_t a = 1; a < 60; a++) {
+        next_is(&b, a, 1, true);
+    }
+    /* A base that is not its claimant's proves nothing. */
+    struct hf_claim last = must_claim(&b, 61);
+    must_seal(&b, &last);
+    struct hf_claim forged = last;
+    memset(forged.nonce, 'f', sizeof(forged.nonce) - 1);
+    expect_rc(hf_lineage_put_base(&b.run, NULL, &forged, NULL, &err), HF_OK, &err);
+    hf_claim_release(&last);
+    last = must_claim(&b, 62);
+    hf_store_fault_set(b.store, HF_SFAULT_FAIL, 0, false);
+    must_seal(&b, &last);
+    assert_true(hf_store_fault_calls(b.store) > calls[59]);
+    hf_claim_release(&last);
+    bench_close(&b);
+}
+
 static void a_seal_and_a_zombie(void **state)
 {
     (void)state;
@@ -607,6 +648,7 @@ int main(void)
         cmocka_unit_test(claims_come_in_order),
         cmocka_unit_test(one_claimant_wins),
         cmocka_unit_test(seals_end_a_row),
+        cmocka_unit_test(old_attempts_are_not_walked_again),
         cmocka_unit_test(a_seal_and_a_zombie),
         cmocka_unit_test(what_counts_when_choosing),
         cmocka_unit_test(fresh_and_finished_claims),
