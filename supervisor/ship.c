@@ -12,6 +12,7 @@
 #include "base/fsx.h"
 #include "base/hash.h"
 #include "base/retry.h"
+#include "checkpoint/early.h"
 #include "supervisor/ship.h"
 
 struct job {
@@ -41,8 +42,14 @@ struct hf_ship {
     bool stopped;
     uint32_t committed;
     struct hf_verdict verdict;
-    char *last_root;      /* what was shipped last */
-    struct hf_strv stale; /* folders below save_dir that go when the next save is committed */
+    /* Parts of a save to come. `early` is touched by the ship pool's one thread alone while an item
+     * is under way, and by the loop only when none is. */
+    struct hf_early *early;
+    struct hf_op *early_op;    /* of the item under way */
+    struct hf_strv early_now;  /* what it reads */
+    struct hf_strv early_next; /* to be read after it */
+    char *last_root;           /* what was shipped last */
+    struct hf_strv stale;      /* folders below save_dir that go when the next save is committed */
 };
 
 /* A folder of ours that nobody will resume from once a newer save is committed. */
@@ -56,6 +63,7 @@ static void leave_behind(struct hf_ship *s, const char *path)
 }
 
 static void send_next(struct hf_ship *s);
+static void early_next(struct hf_ship *s);
 static void take_up(struct hf_ship *s);
 
 const char *hf_verdict_name(enum hf_verdict_kind kind)
@@ -108,6 +116,9 @@ void hf_ship_free(struct hf_ship *s)
     job_free(s->sending);
     job_free(s->waiting);
     hf_manifest_release(&s->parent);
+    hf_early_free(s->early);
+    hf_strv_clear(&s->early_now);
+    hf_strv_clear(&s->early_next);
     hf_timer_close(&s->again);
     hf_free(s->last_root);
     hf_strv_clear(&s->stale);
@@ -116,7 +127,7 @@ void hf_ship_free(struct hf_ship *s)
 
 bool hf_ship_idle(const struct hf_ship *s)
 {
-    return s->notes == 0 && s->sending == NULL && s->waiting == NULL;
+    return s->notes == 0 && s->sending == NULL && s->waiting == NULL && s->early_op == NULL;
 }
 
 void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns)
@@ -156,23 +167,29 @@ static void maybe_idle(struct hf_ship *s)
     }
 }
 
-/* Verdict of a save that failed for good: what stands is the parent. */
-static void judge_failed(struct hf_ship *s, const struct job *j, const struct hf_err *err)
+/* A save that failed for good, or could not be tried: what stands is the parent. */
+static void settle_failed(struct hf_ship *s, struct job *j_taken, const struct hf_err *err)
 {
-    struct hf_verdict *v = &s->verdict;
-    leave_behind(s, j->save->resume_path);
-    *v = (struct hf_verdict){.step = -1, .tried_step = j->save->step};
-    v->kind = s->has_parent ? HF_VERDICT_STALE : HF_VERDICT_LOST;
+    const struct hf_saved *save = j_taken->save;
+    leave_behind(s, save->resume_path);
+    struct hf_verdict v = {.step = -1, .tried_step = save->step};
+    v.kind = s->has_parent ? HF_VERDICT_STALE : HF_VERDICT_LOST;
     if (s->has_parent) {
-        v->step = s->parent.step;
-        v->attempt = s->parent.attempt;
-        v->number = s->parent.number;
-        v->bytes = s->parent.bytes;
+        v.step = s->parent.step;
+        v.attempt = s->parent.attempt;
+        v.number = s->parent.number;
+        v.bytes = s->parent.bytes;
     }
-    v->at_ns = hf_now_ns();
-    v->at_wall_ms = hf_wall_ms();
-    snprintf(v->reason, sizeof(v->reason), "%s", j->save->reason);
-    snprintf(v->why, sizeof(v->why), "%.*s", (int)sizeof(v->why) - 1, err->msg);
+    v.at_ns = hf_now_ns();
+    v.at_wall_ms = hf_wall_ms();
+    v.took_ms = (v.at_ns - j_taken->reported_ns) / HF_MS;
+    snprintf(v.reason, sizeof(v.reason), "%s", save->reason);
+    snprintf(v.why, sizeof(v.why), "%.*s", (int)sizeof(v.why) - 1, err->msg);
+    if (strcmp(save->reason, "window") != 0) {
+        s->verdict = v;
+    }
+    s->cb.settled(s->user, &v, NULL);
+    job_free(j_taken);
 }
 
 static void judge_committed(struct hf_ship *s, const struct job *j)
@@ -269,6 +286,7 @@ static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *er
         .resume_path = v->resume_path,
         .parent = s->has_parent ? &s->parent : NULL,
         .expect = &v->stamps,
+        .early = s->early,
         .block_bytes = s->cfg.block_bytes,
         .lanes = s->cfg.lanes,
     };
@@ -283,6 +301,8 @@ static void committed(struct hf_ship *s, struct job *j)
     hf_manifest_release(&s->parent);
     s->parent = j->done;
     s->has_parent = true;
+    hf_early_free(s->early); /* it was for this number */
+    s->early = NULL;
     j->done = (struct hf_manifest){0};
     s->cb.settled(s->user, &s->verdict, j->save->resume_path);
     clean_up(s, j);
@@ -305,9 +325,7 @@ static void failed(struct hf_ship *s, struct job *j, const struct hf_err *err)
         hf_timer_start(&s->again, s->cfg.loop, delay, try_again, s);
         return;
     }
-    judge_failed(s, j, err);
-    s->cb.settled(s->user, &s->verdict, NULL);
-    job_free(j);
+    settle_failed(s, j, err);
 }
 
 static void send_done(void *user, const struct hf_err *err)
@@ -320,9 +338,7 @@ static void send_done(void *user, const struct hf_err *err)
         committed(s, j);
     } else if (err->code == HF_EEXISTS) {
         s->stopped = true;
-        judge_failed(s, j, err);
-        s->cb.settled(s->user, &s->verdict, NULL);
-        job_free(j);
+        settle_failed(s, j, err);
         s->cb.superseded(s->user);
     } else {
         failed(s, j, err);
@@ -330,7 +346,20 @@ static void send_done(void *user, const struct hf_err *err)
     if (s->sending == NULL) {
         send_next(s);
     }
+    early_next(s);
     maybe_idle(s);
+}
+
+/* A save is to be sent: it reads what is left of its parts itself, and waits for no others. */
+static void early_give_way(struct hf_ship *s, const struct hf_saved *save)
+{
+    hf_strv_clear(&s->early_next);
+    for (size_t i = 0; s->early_op != NULL && i < s->early_now.len; i++) {
+        if (!hf_strv_has(&save->roots, s->early_now.items[i])) {
+            hf_op_cancel(s->early_op);
+            return;
+        }
+    }
 }
 
 /* Starts the send that is due: the one being repeated, unless a newer one waits. */
@@ -354,6 +383,7 @@ static void send_next(struct hf_ship *s)
         s->sending = NULL;
         return;
     }
+    early_give_way(s, s->sending->save);
     struct hf_err err = {0};
     if (hf_pool_submit(s->cfg.ship_pool, s->cfg.scope, send_work, s->sending, send_done, s, &s->op,
                        &err) != HF_OK) {
@@ -373,6 +403,73 @@ static void enqueue(struct hf_ship *s, struct job *j)
     s->waiting = j;
     send_next(s);
 }
+
+/* ---- parts of a save to come ---- */
+
+static enum hf_rc early_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    struct hf_ship *s = arg; /* number and parent change only between sends */
+    struct hf_call c = {.op = op};
+    struct hf_save_in in = {
+        .run = s->cfg.run,
+        .claim = s->cfg.claim,
+        .number = s->number,
+        .roots = s->early_now,
+        .parent = s->has_parent ? &s->parent : NULL,
+        .block_bytes = s->cfg.block_bytes,
+        .lanes = s->cfg.lanes,
+    };
+    return hf_early_take(s->early, &in, &c, err);
+}
+
+/* What failed is read by the save itself, which then says why. */
+static void early_done(void *user, const struct hf_err *err)
+{
+    (void)err;
+    struct hf_ship *s = user;
+    s->early_op = NULL;
+    early_next(s);
+    maybe_idle(s);
+}
+
+/* Only between sends: the number and the parent are then those of the save to come. */
+static void early_next(struct hf_ship *s)
+{
+    if (s->early_next.len == 0 || s->early_op != NULL || s->op != NULL || s->sending != NULL ||
+        s->waiting != NULL || s->number == 0 || s->stopped) {
+        return;
+    }
+    hf_strv_clear(&s->early_now);
+    s->early_now = s->early_next;
+    s->early_next = (struct hf_strv){0};
+    if (s->early == NULL) {
+        s->early = hf_early_new();
+    }
+    if (hf_pool_submit(s->cfg.ship_pool, s->cfg.scope, early_work, s, early_done, s, &s->early_op,
+                       NULL) != HF_OK) {
+        s->early_op = NULL;
+    }
+}
+
+void hf_ship_early(struct hf_ship *s, const struct hf_strv *paths)
+{
+    for (size_t i = 0; i < paths->len; i++) {
+        if (!hf_strv_has(&s->early_next, paths->items[i])) {
+            hf_strv_add(&s->early_next, paths->items[i]);
+        }
+    }
+    early_next(s);
+}
+
+void hf_ship_early_drop(struct hf_ship *s)
+{
+    hf_strv_clear(&s->early_next);
+    if (s->notes == 0 && s->sending == NULL && s->waiting == NULL) {
+        hf_op_cancel(s->early_op);
+    }
+}
+
+/* ---- taking saves ---- */
 
 /* What the supervisor before us had noted and not shipped. */
 static enum hf_rc left_work(void *arg, const struct hf_op *op, struct hf_err *err)
@@ -436,9 +533,7 @@ static void note_done(void *user, const struct hf_err *err)
     s->notes--;
     /* A journal that cannot be written costs the recovery after a crash, not the save itself. */
     if (j->save->stamps.len == 0 && err != NULL) {
-        judge_failed(s, j, err);
-        s->cb.settled(s->user, &s->verdict, NULL);
-        job_free(j);
+        settle_failed(s, j, err);
         maybe_idle(s);
         return;
     }
@@ -457,9 +552,7 @@ void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken)
         if (s->stopped) {
             hf_fail(&err, HF_ECANCELED, "no more saves are shipped");
         }
-        judge_failed(s, j, &err);
-        s->cb.settled(s->user, &s->verdict, NULL);
-        job_free(j);
+        settle_failed(s, j, &err);
     }
 }
 
@@ -467,6 +560,7 @@ void hf_ship_stop(struct hf_ship *s)
 {
     s->stopped = true;
     hf_op_cancel(s->op);
+    hf_op_cancel(s->early_op);
     job_free(s->waiting);
     s->waiting = NULL;
     if (s->op == NULL) {

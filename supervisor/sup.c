@@ -216,7 +216,8 @@ static void sup_close(struct hf_sup *sup)
     hf_watch_stop(sup->watch);
     hf_scope_cancel(&sup->scope);
     struct hf_timer *timers[] = {&sup->tick, &sup->every, &sup->leave_by,
-                                 &sup->soft, &sup->pause, &sup->beat};
+                                 &sup->soft, &sup->pause, &sup->beat,
+                                 &sup->second};
     for (size_t i = 0; i < HF_COUNT(timers); i++) {
         hf_timer_close(timers[i]);
     }

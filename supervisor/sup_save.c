@@ -32,12 +32,19 @@ static void on_joined(void *user, uint32_t rank, uint32_t world, uint32_t life,
     hf_sup_status_changed(sup);
 }
 
+static const char *ask_name(enum hf_ask ask)
+{
+    static const char *const names[] = {"own", "every", "hint", "notice", "window"};
+    return names[ask];
+}
+
 static const char *reason_of(const struct hf_sup *sup, uint64_t request)
 {
     if (request == 0 || request != sup->at.request) {
         return sup->leaving.notice && request != 0 ? "notice" : "own";
     }
-    return sup->at.ask == HF_ASK_EVERY && !sup->leaving.notice ? "every" : "notice";
+    bool became_final = sup->leaving.notice && sup->at.ask < HF_ASK_NOTICE;
+    return ask_name(became_final ? HF_ASK_NOTICE : sup->at.ask);
 }
 
 /* The path that HOLDFAST_RESUME will name: the one that was saved, or the first of several. */
@@ -79,6 +86,14 @@ static void on_saved(void *user, const struct hf_hook_save *h)
     hf_ship_add(at->ship, saved_of_hook(sup, h));
 }
 
+static void on_part(void *user, const struct hf_strv *paths)
+{
+    struct hf_sup *sup = user;
+    if (!sup->at.ending.superseded) {
+        hf_ship_early(sup->at.ship, paths);
+    }
+}
+
 static const char *end_name(enum hf_request_end how)
 {
     return how == HF_REQUEST_SAVED ? "saved" : how == HF_REQUEST_CANCELED ? "canceled" : "expired";
@@ -94,17 +109,25 @@ static void on_request_ended(void *user, uint64_t request, enum hf_request_end h
     hf_json_add_str(f, "why", why);
     hf_event(&sup->events, at->claim.attempt, "request-ended", f);
     enum hf_ask ask = at->ask;
+    if (how == HF_REQUEST_SAVED && at->asked_ns != 0) {
+        at->capture_ms = (hf_now_ns() - at->asked_ns) / HF_MS + 1;
+    }
     at->ask = HF_ASK_NONE;
     at->request = 0;
+    if (how != HF_REQUEST_SAVED) {
+        hf_ship_early_drop(at->ship); /* the parts that came never make a whole */
+    }
     if (sup->state != HF_JOB_LEAVING) {
-        if (how != HF_REQUEST_SAVED && ask == HF_ASK_EVERY) {
-            hf_log(&sup->log, HF_LOG_DEBUG, "the periodic save was not made: %s", why);
+        if (how != HF_REQUEST_SAVED && ask != HF_ASK_NONE) {
+            hf_log(&sup->log, HF_LOG_DEBUG, "the save was not made: %s", why);
         }
         return;
     }
     at->final_settled = true;
-    if (how == HF_REQUEST_SAVED) {
-        hf_hooks_release(at->hooks, true);
+    if (at->window == HF_WINDOW_SECOND) {
+        hf_sup_window_second_ended(sup, how == HF_REQUEST_SAVED, why);
+    } else if (how == HF_REQUEST_SAVED) {
+        hf_sup_window_first_saved(sup);
     } else {
         snprintf(at->save_why, sizeof(at->save_why), "%.*s", (int)sizeof(at->save_why) - 1, why);
         hf_log(&sup->log, HF_LOG_WARN, "the training program did not save for the notice: %s", why);
@@ -137,6 +160,7 @@ static void on_done(void *user)
 const struct hf_hooks_cb hf_sup_hooks_cb = {
     .joined = on_joined,
     .saved = on_saved,
+    .part = on_part,
     .request_ended = on_request_ended,
     .resumed = on_resumed,
     .done = on_done,
@@ -166,18 +190,19 @@ const struct hf_watchdir_cb hf_sup_watchdir_cb = {.found = on_found};
 
 /* ---- asking ---- */
 
-static enum hf_rc ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err)
+enum hf_rc hf_sup_ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err)
 {
     struct hf_attempt *at = &sup->at;
-    bool leave = why == HF_ASK_NOTICE;
+    bool leave = why >= HF_ASK_NOTICE;
     uint64_t id = 0;
     uint64_t deadline = leave ? hf_sup_answer_by(sup) : 0;
-    HF_TRY(hf_hooks_request(at->hooks, deadline, leave, leave ? "notice" : "every", &id, err));
+    HF_TRY(hf_hooks_request(at->hooks, deadline, leave, ask_name(why), &id, err));
     at->ask = why;
     at->request = id;
+    at->asked_ns = hf_now_ns();
     cJSON *f = hf_json_obj();
     hf_json_add_int(f, "request", (int64_t)id);
-    hf_json_add_str(f, "reason", leave ? "notice" : "every");
+    hf_json_add_str(f, "reason", ask_name(why));
     hf_event(&sup->events, at->claim.attempt, "request", f);
     return HF_OK;
 }
@@ -195,7 +220,7 @@ static void every_due(void *user)
     uint64_t wait_ms = now < due ? (due - now) / HF_MS + 1 : EVERY_RETRY_MS;
     struct hf_err err = {0};
     if (now >= due && hf_ship_idle(at->ship)) {
-        if (ask(sup, HF_ASK_EVERY, &err) == HF_OK) {
+        if (hf_sup_ask(sup, HF_ASK_EVERY, &err) == HF_OK) {
             at->last_save_ns = now;
             wait_ms = sup->every_ms;
         } else if (err.code != HF_ENOTFOUND && err.code != HF_EAGAIN) {
@@ -218,7 +243,7 @@ void hf_sup_ask_final(struct hf_sup *sup)
     struct hf_attempt *at = &sup->at;
     struct hf_err err = {0};
     at->save_why[0] = '\0';
-    enum hf_rc rc = ask(sup, HF_ASK_NOTICE, &err);
+    enum hf_rc rc = hf_sup_ask(sup, HF_ASK_NOTICE, &err);
     if (rc == HF_EAGAIN && at->request != 0) {
         at->final_settled = false;
         hf_hooks_hurry(at->hooks, hf_sup_answer_by(sup), true);
@@ -241,7 +266,8 @@ void hf_sup_ask_final(struct hf_sup *sup)
 void hf_sup_check_safe(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
-    if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship)) {
+    if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship) &&
+        !hf_sup_window_goes_on(sup)) {
         hf_job_event(sup, HF_EV_SAFE);
     }
 }
@@ -296,7 +322,8 @@ static void retain(struct hf_sup *sup)
 
 static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
 {
-    bool by_notice = strcmp(v->reason, "notice") == 0 && sup->leaving.notice;
+    bool by_notice = sup->leaving.notice && (strcmp(v->reason, "notice") == 0 ||
+                                             strcmp(v->reason, "window") == 0);
     int64_t spare_ms = 0;
     if (by_notice) {
         int64_t left = (int64_t)(sup->leaving.deadline_ns - v->at_ns);
