@@ -104,9 +104,14 @@ const char (*hf_early_find(const struct hf_early *e, const char *path,
 
 void hf_early_lend(const struct hf_early *e, struct hf_blocks *to)
 {
+    char mine[HF_PREFIX_STRLEN];
+    hf_prefix_of(mine, e->attempt, e->number, e->nonce);
     for (size_t i = 0; i < hf_blocks_len(e->blocks); i++) {
-        bool news = hf_blocks_claim(to, hf_blocks_at(e->blocks, i));
-        (void)news; /* the parent's are known already */
+        const struct hf_block *b = hf_blocks_at(e->blocks, i);
+        if (strcmp(b->where, mine) == 0) { /* a parent's are the save's own to name */
+            bool news = hf_blocks_claim(to, b);
+            (void)news;
+        }
     }
 }
 
