@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/retry.h"
 #include "checkpoint/early.h"
+#include "supervisor/disk.h"
 #include "supervisor/ship.h"
 
 struct job {
@@ -23,6 +24,7 @@ struct job {
     /* worker's output */
     struct hf_manifest done;
     struct hf_strv remove; /* folders to remove, for the clean-up item */
+    uint64_t room;         /* 0: remove all; else stop once so many bytes are free */
 };
 
 struct hf_ship {
@@ -48,16 +50,21 @@ struct hf_ship {
     struct hf_op *early_op;    /* of the item under way */
     struct hf_strv early_now;  /* what it reads */
     struct hf_strv early_next; /* to be read after it */
+    char *reported;            /* the newest folder that was reported */
     char *last_root;           /* what was shipped last */
     struct hf_strv stale;      /* folders below save_dir that go when the next save is committed */
 };
 
+static bool is_ours(const struct hf_ship *s, const char *path)
+{
+    size_t len = strlen(s->cfg.save_dir);
+    return strncmp(path, s->cfg.save_dir, len) == 0 && path[len] == '/';
+}
+
 /* A folder of ours that nobody will resume from once a newer save is committed. */
 static void leave_behind(struct hf_ship *s, const char *path)
 {
-    size_t len = strlen(s->cfg.save_dir);
-    if (strncmp(path, s->cfg.save_dir, len) == 0 && path[len] == '/' &&
-        !hf_strv_has(&s->stale, path)) {
+    if (is_ours(s, path) && !hf_strv_has(&s->stale, path)) {
         hf_strv_add(&s->stale, path);
     }
 }
@@ -120,6 +127,7 @@ void hf_ship_free(struct hf_ship *s)
     hf_strv_clear(&s->early_now);
     hf_strv_clear(&s->early_next);
     hf_timer_close(&s->again);
+    hf_free(s->reported);
     hf_free(s->last_root);
     hf_strv_clear(&s->stale);
     hf_free(s);
@@ -128,6 +136,13 @@ void hf_ship_free(struct hf_ship *s)
 bool hf_ship_idle(const struct hf_ship *s)
 {
     return s->notes == 0 && s->sending == NULL && s->waiting == NULL && s->early_op == NULL;
+}
+
+bool hf_ship_pending(const struct hf_ship *s, int64_t *ret_step)
+{
+    const struct job *newest = s->waiting != NULL ? s->waiting : s->sending;
+    *ret_step = newest != NULL ? newest->save->step : -1;
+    return newest != NULL;
 }
 
 void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns)
@@ -216,6 +231,11 @@ static enum hf_rc clean_work(void *arg, const struct hf_op *op, struct hf_err *e
         HF_TRY(hf_journal_put_shipped(j->ship->cfg.attempt_dir, j->save->serial, err));
     }
     for (size_t i = 0; i < j->remove.len; i++) {
+        struct hf_disk disk;
+        if (j->room > 0 && hf_disk_look(j->ship->cfg.save_dir, &disk, NULL) == HF_OK &&
+            !hf_disk_is_short(&disk, j->room)) {
+            return HF_OK;
+        }
         HF_TRY(hf_fs_remove_tree(j->remove.items[i], err));
     }
     return HF_OK;
@@ -254,6 +274,56 @@ static void clean_up(struct hf_ship *s, struct job *j_taken)
         s->notes--;
         job_free(j_taken);
     }
+}
+
+static bool has_path(const struct job *j, const char *path)
+{
+    return j != NULL && (strcmp(j->save->resume_path, path) == 0 ||
+                         hf_strv_has(&j->save->roots, path));
+}
+
+/* Removes folders, at once: those that are still of use are passed over. */
+static void drop(struct hf_ship *s, const struct hf_strv *paths, uint64_t room)
+{
+    struct job *j = HF_NEW(struct job);
+    j->ship = s;
+    j->room = room;
+    for (size_t i = 0; i < paths->len; i++) {
+        const char *path = paths->items[i];
+        bool used = has_path(s->sending, path) || has_path(s->waiting, path) ||
+                    (s->last_root != NULL && strcmp(s->last_root, path) == 0) ||
+                    (s->reported != NULL && strcmp(s->reported, path) == 0);
+        if (!used && is_ours(s, path)) {
+            hf_strv_add(&j->remove, path);
+        }
+    }
+    s->notes++;
+    if (j->remove.len == 0 || hf_pool_submit(s->cfg.local_pool, s->cfg.scope, clean_work, j,
+                                             clean_done, j, NULL, NULL) != HF_OK) {
+        s->notes--;
+        job_free(j);
+    }
+}
+
+void hf_ship_trim(struct hf_ship *s, uint64_t need)
+{
+    drop(s, &s->stale, need);
+}
+
+/* A save gives way to a newer one, which is complete on the same disk: its folder is of no use
+ * any more, and must not wait for an upload to end. */
+static void skip(struct hf_ship *s, struct job *j_taken, const struct job *newer)
+{
+    struct hf_strv paths = {0};
+    s->cb.skipped(s->user, j_taken->save->step);
+    if (!has_path(newer, j_taken->save->resume_path)) {
+        hf_strv_add(&paths, j_taken->save->resume_path);
+    }
+    s->sending = j_taken == s->sending ? NULL : s->sending;
+    s->waiting = j_taken == s->waiting ? NULL : s->waiting;
+    job_free(j_taken);
+    drop(s, &paths, 0);
+    hf_strv_clear(&paths);
 }
 
 static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *err)
@@ -371,9 +441,7 @@ static void send_next(struct hf_ship *s)
     if (s->waiting != NULL) {
         hf_timer_stop(&s->again);
         if (s->sending != NULL) {
-            leave_behind(s, s->sending->save->resume_path);
-            s->cb.skipped(s->user, s->sending->save->step);
-            job_free(s->sending);
+            skip(s, s->sending, s->waiting);
         }
         s->sending = s->waiting;
         s->waiting = NULL;
@@ -396,9 +464,7 @@ static void send_next(struct hf_ship *s)
 static void enqueue(struct hf_ship *s, struct job *j)
 {
     if (s->waiting != NULL) {
-        leave_behind(s, s->waiting->save->resume_path);
-        s->cb.skipped(s->user, s->waiting->save->step);
-        job_free(s->waiting);
+        skip(s, s->waiting, j);
     }
     s->waiting = j;
     send_next(s);
@@ -545,6 +611,8 @@ void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken)
 {
     struct job *j = job_new(s, save_taken);
     struct hf_err err = {0};
+    hf_free(s->reported);
+    s->reported = hf_strdup(save_taken->resume_path);
     s->notes++;
     if (s->stopped || hf_pool_submit(s->cfg.local_pool, s->cfg.scope, note_work, j, note_done, j,
                                      NULL, &err) != HF_OK) {

@@ -73,11 +73,16 @@ void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken);
  * commit after its last part has little left to do. A hint: nothing is reported, what changes
  * later is read again, what is never named is swept by retention. */
 void hf_ship_early(struct hf_ship *s, const struct hf_strv *paths);
+/* Room is short: folders of saves that failed go now, oldest first, until a checkpoint of `need`
+ * bytes fits. Never the newest that was committed or reported, nor one that is queued. */
+void hf_ship_trim(struct hf_ship *s, uint64_t need);
 /* That save will not become whole: unless a save is queued, what runs is cancelled. */
 void hf_ship_early_drop(struct hf_ship *s);
 /* Whether that very save is shipped last, under way, or waiting. */
 bool hf_ship_has(const struct hf_ship *s, uint32_t life, uint64_t request, int64_t step);
 bool hf_ship_idle(const struct hf_ship *s);
+/* Whether a save is under way or waiting; *ret_step: of the newest. */
+bool hf_ship_pending(const struct hf_ship *s, int64_t *ret_step);
 /* A notice's deadline (CLOCK_BOOTTIME, 0: none): how long failed tries are repeated. */
 void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns);
 /* No further tries; what runs is cancelled. idle follows. */

@@ -58,6 +58,8 @@ struct hf_attempt {
     uint64_t request;
     uint64_t asked_ns;   /* when the last one was made */
     uint64_t capture_ms; /* of the last answered one: from asking to the last rank's report */
+    uint64_t held_ms;    /* of the last answered one: how long the ranks were held by it */
+    uint64_t ship_ms;    /* of the last commit, unless --limit-rate held it up; 0: unknown */
     bool hinted;         /* an early hint is still to be acted on */
     /* leaving */
     enum hf_window window;
@@ -97,8 +99,10 @@ struct hf_sup {
     char host[65];
     char boot_id[40];
     uint64_t pid_ns;
-    const struct hf_cloud_ops *provider; /* NULL: none watched */
-    uint64_t every_ms, grace_ms, heartbeat_ms;
+    const struct hf_cloud_ops *provider;       /* NULL: none watched */
+    uint64_t every_ms, grace_ms, heartbeat_ms; /* every_ms: 0: never; moves with --every auto */
+    bool every_auto;
+    bool limited; /* --limit-rate */
     int notice_signal;
 
     /* the machinery */
@@ -122,6 +126,8 @@ struct hf_sup {
     struct hf_leaving leaving;
     uint64_t interrupt_ns; /* the last one; 0: none */
     bool foreground;       /* of our terminal, when last looked at */
+    uint64_t past_ms;      /* that earlier attempts lived, with so many notices: --every auto */
+    uint32_t past_notices;
     uint32_t crashes;
     int exit_status;
     enum hf_outcome outcome;
@@ -131,6 +137,8 @@ struct hf_sup {
     bool resume_given; /* later attempts of this process never ask about the command again */
     struct hf_op *prepare_op;
     bool retain_busy;
+    bool disk_busy;
+    bool disk_told[3];      /* of each place in sup_disk.c: warned of already */
     uint64_t status_ns;     /* when status.json was last written */
     struct hf_pulse *pulse; /* of the store's calls */
     uint64_t silent_ns;     /* since when the store has not answered; 0: it does */
@@ -151,12 +159,20 @@ void hf_sup_beat_start(struct hf_sup *sup);
 extern const struct hf_hooks_cb hf_sup_hooks_cb;
 extern const struct hf_ship_cb hf_sup_ship_cb;
 extern const struct hf_watchdir_cb hf_sup_watchdir_cb;
-void hf_sup_every_start(struct hf_sup *sup);
-void hf_sup_ask_final(struct hf_sup *sup); /* the final save of a notice, or its settling */
+void hf_sup_every_start(struct hf_sup *sup); /* also when the interval has moved */
+void hf_sup_ask_final(struct hf_sup *sup);   /* the final save of a notice, or its settling */
 enum hf_rc hf_sup_ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err) HF_MUST_USE;
-void hf_sup_hint(struct hf_sup *sup);       /* one save is asked for as soon as it can be */
+/* An early hint, never a deadline: one save is asked for as soon as it can be. */
+void hf_sup_hint(struct hf_sup *sup, const struct hf_notice *n);
 void hf_sup_check_safe(struct hf_sup *sup); /* fires HF_EV_SAFE when the final save is settled */
 void hf_sup_follow_steps(struct hf_sup *sup);
+
+/* sup_disk.c */
+void hf_sup_disk_look(struct hf_sup *sup); /* whether there is room for checkpoints */
+
+/* sup_every.c */
+void hf_sup_every_learn(struct hf_sup *sup); /* from earlier attempts */
+void hf_sup_every_tune(struct hf_sup *sup);  /* something was measured */
 
 /* sup_window.c */
 void hf_sup_window_first_saved(struct hf_sup *sup); /* the ranks wait: go on, or leave */

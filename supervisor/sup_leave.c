@@ -381,6 +381,9 @@ void hf_sup_signals_close(struct hf_sup *sup)
 static void on_notice(void *user, const struct hf_notice *n)
 {
     struct hf_sup *sup = user;
+    if (n->kind == HF_NOTICE_REBALANCE) {
+        hf_sup_hint(sup, n);
+    }
     if (n->kind != HF_NOTICE_RECLAIM) {
         return;
     }
@@ -390,7 +393,9 @@ static void on_notice(void *user, const struct hf_notice *n)
 
 static void on_withdrawn(void *user, const struct hf_notice *n)
 {
-    hf_sup_withdrawn(user, n);
+    if (n->kind == HF_NOTICE_RECLAIM) {
+        hf_sup_withdrawn(user, n);
+    }
 }
 
 static void on_health(void *user, enum hf_watch_health health, const struct hf_err *why)

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "checkpoint/retain.h"
 #include "supervisor/sup.h"
+#include "supervisor/window.h"
 
 #define EVERY_RETRY_MS 5000
 
@@ -67,6 +68,22 @@ static struct hf_saved *saved_of_hook(struct hf_sup *sup, const struct hf_hook_s
     return s;
 }
 
+/* Ranks are held from the step at which they save; where they are beyond it already, that moment
+ * is not known. */
+static void measure(struct hf_sup *sup, const struct hf_hook_save *h)
+{
+    struct hf_attempt *at = &sup->at;
+    if (h->request == 0 || h->request != at->request || at->asked_ns == 0) {
+        return;
+    }
+    struct hf_hooks_status st;
+    hf_hooks_get_status(at->hooks, &st);
+    uint64_t now = hf_now_ns();
+    bool there = st.step == h->step && st.step_changed_ns > at->asked_ns;
+    at->capture_ms = (now - at->asked_ns) / HF_MS + 1;
+    at->held_ms = (now - (there ? st.step_changed_ns : at->asked_ns)) / HF_MS + 1;
+}
+
 static void on_saved(void *user, const struct hf_hook_save *h)
 {
     struct hf_sup *sup = user;
@@ -82,8 +99,10 @@ static void on_saved(void *user, const struct hf_hook_save *h)
         hf_ship_has(at->ship, h->life, h->request, h->step)) {
         return;
     }
+    measure(sup, h);
     hf_hooks_set_newest(at->hooks, h->paths.items[0], h->step);
     hf_ship_add(at->ship, saved_of_hook(sup, h));
+    hf_sup_disk_look(sup);
 }
 
 static void on_part(void *user, const struct hf_strv *paths)
@@ -109,9 +128,6 @@ static void on_request_ended(void *user, uint64_t request, enum hf_request_end h
     hf_json_add_str(f, "why", why);
     hf_event(&sup->events, at->claim.attempt, "request-ended", f);
     enum hf_ask ask = at->ask;
-    if (how == HF_REQUEST_SAVED && at->asked_ns != 0) {
-        at->capture_ms = (hf_now_ns() - at->asked_ns) / HF_MS + 1;
-    }
     at->ask = HF_ASK_NONE;
     at->request = 0;
     if (how != HF_REQUEST_SAVED) {
@@ -211,18 +227,20 @@ static void every_due(void *user)
 {
     struct hf_sup *sup = user;
     struct hf_attempt *at = &sup->at;
-    if (sup->state != HF_JOB_RUNNING || sup->every_ms == 0) {
+    if (sup->state != HF_JOB_RUNNING || (sup->every_ms == 0 && !at->hinted)) {
         return;
     }
     /* A save of any kind since then counts: the next is due that much later. */
-    uint64_t due = at->last_save_ns + sup->every_ms * HF_MS;
     uint64_t now = hf_now_ns();
+    uint64_t due = at->hinted ? now : at->last_save_ns + sup->every_ms * HF_MS;
     uint64_t wait_ms = now < due ? (due - now) / HF_MS + 1 : EVERY_RETRY_MS;
     struct hf_err err = {0};
-    if (now >= due && hf_ship_idle(at->ship)) {
-        if (hf_sup_ask(sup, HF_ASK_EVERY, &err) == HF_OK) {
+    if (now >= due && (at->hinted || hf_ship_idle(at->ship))) {
+        if (hf_sup_ask(sup, at->hinted ? HF_ASK_HINT : HF_ASK_EVERY, &err) == HF_OK ||
+            (at->hinted && at->request != 0)) {
+            at->hinted = false;
             at->last_save_ns = now;
-            wait_ms = sup->every_ms;
+            wait_ms = sup->every_ms > 0 ? sup->every_ms : EVERY_RETRY_MS;
         } else if (err.code != HF_ENOTFOUND && err.code != HF_EAGAIN) {
             hf_log(&sup->log, HF_LOG_DEBUG, "the periodic save was not asked for: %s", err.msg);
         }
@@ -232,9 +250,46 @@ static void every_due(void *user)
 
 void hf_sup_every_start(struct hf_sup *sup)
 {
-    if (sup->every_ms > 0) {
-        hf_timer_start(&sup->every, &sup->loop, sup->every_ms, every_due, sup);
+    uint64_t now = hf_now_ns();
+    uint64_t due = sup->at.last_save_ns + sup->every_ms * HF_MS;
+    if (sup->every_ms > 0 || sup->at.hinted) {
+        bool at_once = sup->at.hinted || now >= due;
+        hf_timer_start(&sup->every, &sup->loop, at_once ? 0 : (due - now) / HF_MS + 1, every_due,
+                       sup);
     }
+}
+
+void hf_sup_hint(struct hf_sup *sup, const struct hf_notice *n)
+{
+    cJSON *f = hf_json_obj();
+    hf_json_add_str(f, "source", n->source);
+    hf_json_add_str(f, "id", n->id);
+    hf_event(&sup->events, sup->at.claim.attempt, "hint", f);
+    hf_log(&sup->log, HF_LOG_INFO, "%s says that this machine may be taken soon: one save is made",
+           n->source);
+    sup->at.hinted = true;
+    hf_sup_every_start(sup);
+}
+
+/* A save is being shipped just now, and by what saves are measured to take there is no time for
+ * another behind it: it becomes the final one, and the ranks may leave. */
+static bool pending_is_final(struct hf_sup *sup)
+{
+    struct hf_attempt *at = &sup->at;
+    int64_t step = -1;
+    if (!hf_ship_pending(at->ship, &step) || at->request != 0 ||
+        hf_window_has_time(hf_sup_leave_by(sup), hf_now_ns(), at->capture_ms, at->ship_ms)) {
+        return false;
+    }
+    cJSON *f = hf_json_obj();
+    hf_json_add_int(f, "step", step);
+    hf_event(&sup->events, at->claim.attempt, "final-pending", f);
+    hf_log(&sup->log, HF_LOG_INFO,
+           "the save of step %" PRId64 " is being shipped; there is no time for another", step);
+    at->window = HF_WINDOW_SHUT;
+    at->final_settled = true;
+    hf_hooks_release(at->hooks, true);
+    return true;
 }
 
 /* The final save: asked for once a notice; what is in flight becomes it. */
@@ -243,6 +298,10 @@ void hf_sup_ask_final(struct hf_sup *sup)
     struct hf_attempt *at = &sup->at;
     struct hf_err err = {0};
     at->save_why[0] = '\0';
+    if (pending_is_final(sup)) {
+        hf_sup_check_safe(sup);
+        return;
+    }
     enum hf_rc rc = hf_sup_ask(sup, HF_ASK_NOTICE, &err);
     if (rc == HF_EAGAIN && at->request != 0) {
         at->final_settled = false;
@@ -322,8 +381,8 @@ static void retain(struct hf_sup *sup)
 
 static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
 {
-    bool by_notice = sup->leaving.notice && (strcmp(v->reason, "notice") == 0 ||
-                                             strcmp(v->reason, "window") == 0);
+    bool by_notice = sup->leaving.notice &&
+                     (strcmp(v->reason, "notice") == 0 || strcmp(v->reason, "window") == 0);
     int64_t spare_ms = 0;
     if (by_notice) {
         int64_t left = (int64_t)(sup->leaving.deadline_ns - v->at_ns);
@@ -366,11 +425,15 @@ static void on_settled(void *user, const struct hf_verdict *v, const char *resum
     struct hf_attempt *at = &sup->at;
     tell_verdict(sup, v);
     if (resume_path != NULL) {
+        bool held_up = sup->limited && !sup->leaving.notice;
+        at->ship_ms = held_up ? 0 : v->took_ms + 1;
+        hf_sup_every_tune(sup);
         at->ending.progressed = true;
         at->ending.beyond_start = true;
         at->last_save_ns = v->at_ns;
         retain(sup);
     }
+    hf_sup_disk_look(sup);
     hf_sup_status_changed(sup);
 }
 

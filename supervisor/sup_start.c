@@ -481,6 +481,8 @@ void hf_act_start(struct hf_sup *sup)
 void hf_act_running(struct hf_sup *sup)
 {
     hf_sup_every_start(sup);
+    hf_sup_every_learn(sup);
+    hf_sup_disk_look(sup);
     /* A notice that came while the command was being started is acted on now. */
     if (sup->leaving.notice) {
         hf_job_event(sup, HF_EV_NOTICE);

@@ -20,8 +20,8 @@ static bool stands(const struct hf_verdict *v, uint64_t since_ns)
 void hf_sup_window_first_saved(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
-    uint64_t second = hf_window_second_at(hf_sup_leave_by(sup), hf_now_ns(), at->capture_ms,
-                                          hf_ship_verdict(at->ship)->took_ms);
+    uint64_t second =
+        hf_window_second_at(hf_sup_leave_by(sup), hf_now_ns(), at->capture_ms, at->ship_ms);
     if (!hf_set_bool(sup->ctx->settings, HF_SET_USE_WINDOW) || second == 0 ||
         at->window != HF_WINDOW_NONE) {
         at->window = HF_WINDOW_SHUT;
