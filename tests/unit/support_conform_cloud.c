@@ -258,7 +258,7 @@ static void hints(const struct hf_conform_subject *s)
     if (!s->has_hint) {
         return;
     }
-    void *self = s->ops->create("http://127.0.0.1:1");
+    void *self = s->ops->create(ENDPOINT);
     struct hf_notice_list list;
     struct hf_err err;
     char id[sizeof(list.items[0].id)] = "";
