@@ -278,8 +278,8 @@ static void clean_up(struct hf_ship *s, struct job *j_taken)
 
 static bool has_path(const struct job *j, const char *path)
 {
-    return j != NULL && (strcmp(j->save->resume_path, path) == 0 ||
-                         hf_strv_has(&j->save->roots, path));
+    return j != NULL &&
+           (strcmp(j->save->resume_path, path) == 0 || hf_strv_has(&j->save->roots, path));
 }
 
 /* Removes folders, at once: those that are still of use are passed over. */

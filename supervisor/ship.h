@@ -32,7 +32,7 @@ struct hf_verdict {
     uint64_t bytes_sent;      /* uploaded for this save */
     /* From "the trainer reported it" to the commit's acknowledgement, or to the last failed try. */
     uint64_t took_ms;
-    uint64_t at_ns;           /* CLOCK_BOOTTIME; 0: never */
+    uint64_t at_ns; /* CLOCK_BOOTTIME; 0: never */
     int64_t at_wall_ms;
     char reason[16]; /* why the save was made */
     char why[256];   /* the step that failed; "" */
@@ -87,8 +87,9 @@ bool hf_ship_pending(const struct hf_ship *s, int64_t *ret_step);
 void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns);
 /* No further tries; what runs is cancelled. idle follows. */
 void hf_ship_stop(struct hf_ship *s);
-/* The last verdict. A failed second save of a notice (reason "window") is reported as any other,
- * and leaves the first one's verdict here; kind NONE (with the base's step and number, if any) before the first. */
+/* The last verdict; kind NONE (with the base's step and number, if any) before the first. A second
+ * save of a notice (reason "window") that fails is reported as any other, and leaves the first
+ * one's verdict here. */
 const struct hf_verdict *hf_ship_verdict(const struct hf_ship *s);
 uint32_t hf_ship_committed(const struct hf_ship *s); /* checkpoints that this shipper committed */
 

@@ -3,7 +3,8 @@
  * Preloaded by a test: the wall clock of a program is off by as many seconds as a file says, at
  * once when the file changes. The monotonic clocks are left alone, as when somebody sets the time.
  */
-#define _GNU_SOURCE
+#include "base/prelude.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

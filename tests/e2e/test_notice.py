@@ -11,7 +11,7 @@ import time
 import pytest
 
 from imds import Hole, Imds
-from support import TRAINERS, PYTHON, alive, loop_digest, shell, trainer, until
+from support import TOP, TRAINERS, PYTHON, alive, loop_digest, shell, trainer, until
 
 STEPS = 100000
 FOREVER = trainer("loop.py", "--steps", STEPS, "--step-ms", 5)
@@ -463,7 +463,8 @@ def clock(hf):
     """Moves the wall clock of what the environment is given to."""
     library, file = hf.tmp / "shift.so", hf.tmp / "shift"
     source = TRAINERS.parent / "shift_clock.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-I", TOP, "-o", library, source],
+                   check=True)
 
     class Clock:
         env = {**hf.env, "LD_PRELOAD": str(library), "SHIFT_CLOCK": str(file)}

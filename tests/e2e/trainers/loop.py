@@ -64,7 +64,7 @@ def main():
             os.rename(tmp, os.path.join(path, "rank%d.json" % rank))
             if a.pad:
                 with open(os.path.join(path, "pad%d.bin" % rank), "wb") as f:
-                    f.write(random.Random(step).randbytes(a.pad) if a.noise
+                    f.write(random.Random(step * 1000 + rank).randbytes(a.pad) if a.noise
                             else bytes([step & 255]) * a.pad)
             run.saved()
     run.done()
