@@ -356,3 +356,28 @@ def test_folders_of_failed_saves_go_when_room_is_short(hf, disk):
     assert child.proc.poll() is None, "the trainer never ran out of room"
     child.kill(signal.SIGTERM)
     assert child.wait() == 75
+
+
+def test_a_drill_shows_both_saves(hf):
+    child = hf.call("drill", "--use-window", "--notice=9s", "--at-step=20", "--", *FOREVER)
+    assert child.out.endswith("drill: PASS\n")
+    rows = {line[:20].strip(): line[20:].split() for line in child.out.splitlines()}
+    second = int(rows["second save"][1])
+    assert rows["second save"][0] == "step" and second > 100
+    assert int(rows["step saved"][0]) == second
+    assert int(rows["step resumed at"][0]) == second + 1
+
+
+@pytest.mark.long
+def test_b11_most_of_two_minutes_is_used(hf):
+    """The whole of AWS's window: four fifths of it are trained in."""
+    service = Imds()
+    child = in_window(hf, "--provider=aws", f"--metadata-endpoint={service.url}", "--poll=200ms",
+                      command=trainer("loop.py", "--steps", STEPS, "--step-ms", 20,
+                                      "--save-ms", 1000))
+    service.give_notice(120)
+    assert child.wait(150) == 75
+    used = seconds(hf.events("request")[1], hf.events("notice")[0])
+    assert used >= 0.8 * 120
+    assert hf.events("verdict")[-1]["spare_ms"] > 0
+    service.close()
