@@ -98,6 +98,11 @@ void hf_blocks_know(struct hf_blocks *t, const struct hf_manifest *parent)
     }
 }
 
+bool hf_blocks_knows(const struct hf_blocks *t, const char *id)
+{
+    return t->slots[slot_of(t, id)] != 0;
+}
+
 size_t hf_blocks_find(const struct hf_blocks *t, const char *id)
 {
     return t->slots[slot_of(t, id)] - 1;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/blocks.h"
+#include "checkpoint/early.h"
 #include "checkpoint/objects.h"
 #include "checkpoint/record.h"
 #include "checkpoint/save.h"
@@ -24,6 +25,7 @@ struct saving {
     struct hf_blocks *blocks;
     struct hf_snapshot snap;
     uint64_t block_bytes;
+    uint64_t ahead; /* bytes that had been put before */
 };
 
 static enum hf_rc check_in(const struct hf_save_in *in, struct hf_err *err)
@@ -103,7 +105,7 @@ static void fill_head(const struct saving *s, struct hf_manifest *m)
     m->resume_path = hf_strdup(in->resume_path);
     m->parent_attempt = s->parent != NULL ? s->parent->attempt : 0;
     m->parent_number = s->parent != NULL ? s->parent->number : 0;
-    m->bytes_sent = s->snap.bytes_sent;
+    m->bytes_sent = s->snap.bytes_sent + s->ahead;
 }
 
 /* The manifest's block for an id; it gets its index on first use. */
@@ -198,6 +200,12 @@ static enum hf_rc save(struct saving *s, struct hf_manifest *ret, struct hf_err 
                                 .where = where,
                                 .block_bytes = s->block_bytes,
                                 .blocks = s->blocks};
+    /* Another number than the one it was put under: an earlier try stands, and it is left alone. */
+    if (hf_early_fits(s->in->early, s->in->claim, s->number, s->block_bytes)) {
+        hf_early_lend(s->in->early, s->blocks);
+        in.early = s->in->early;
+        s->ahead = hf_early_bytes(s->in->early);
+    }
     HF_TRY(hf_snapshot_take(&in, &s->snap, err));
     return commit(s, ret, err);
 }

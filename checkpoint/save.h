@@ -33,6 +33,7 @@ bool hf_stamps_equal(
     const char **ret_which); /* ret_which: first path that differs, borrowed from a or b */
 void hf_stamps_release(struct hf_stamps *s);
 
+struct hf_early;
 struct hf_save_in {
     const struct hf_run *run;
     const struct hf_claim *claim; /* the owner's */
@@ -49,6 +50,7 @@ struct hf_save_in {
     const struct hf_manifest *parent; /* may be NULL; its blocks may be referred to */
     const struct hf_stamps
         *expect; /* may be NULL; else the files must still be so, before and after reading */
+    const struct hf_early *early;         /* may be NULL: what was put ahead */
     uint32_t block_bytes;                 /* 0: HF_BLOCK_BYTES */
     uint32_t lanes;                       /* 0: min(4, processors) */
     atomic_uint_fast64_t *progress_bytes; /* may be NULL; grows as blocks are safe */

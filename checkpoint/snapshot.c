@@ -311,13 +311,36 @@ static enum hf_rc take_again(const struct reading *old, struct hf_fileset *set_t
     return rc;
 }
 
+/* True: the file was read ahead just as it is now, and its ids are in place. */
+static bool carry_early(struct reading *r, size_t i)
+{
+    const struct hf_entry *e = &r->snap->set.items[i];
+    if (r->in->early == NULL || e->kind != HF_FILE_REGULAR) {
+        return false;
+    }
+    HF_CLEANUP(hf_freep) char *path = hf_entry_path(&r->in->save->roots, e);
+    const char(*ids)[HF_ID_STRLEN] = hf_early_find(r->in->early, path, e);
+    size_t n = (size_t)hf_piece_count(e->size, r->in->block_bytes);
+    for (size_t k = 0; ids != NULL && k < n; k++) {
+        if (!hf_blocks_knows(r->in->blocks, ids[k])) {
+            return false;
+        }
+    }
+    if (ids != NULL) {
+        memcpy(r->snap->ids[r->snap->first[i]], ids, n * sizeof(*ids));
+    }
+    return ids != NULL;
+}
+
 static enum hf_rc take(const struct hf_snapshot_in *in, struct hf_snapshot *snap,
                        struct hf_err *err)
 {
     struct reading r;
     init_reading(&r, in, snap);
     for (size_t i = 0; i < snap->set.len; i++) {
-        add_pieces(&r, i);
+        if (!carry_early(&r, i)) {
+            add_pieces(&r, i);
+        }
     }
     struct hf_fileset after = {.len = 0};
     const struct hf_entry *bad = NULL;
@@ -366,4 +389,36 @@ enum hf_rc hf_snapshot_take(const struct hf_snapshot_in *in, struct hf_snapshot 
     }
     *ret = snap;
     return HF_OK;
+}
+
+enum hf_rc hf_snapshot_ahead(const struct hf_snapshot_in *in, int64_t settled_ns,
+                             hf_snapshot_file_fn *each, void *user, uint64_t *ret_sent,
+                             struct hf_err *err)
+{
+    struct hf_snapshot snap = {.n_ids = 0};
+    HF_TRY(hf_fileset_list(&in->save->roots, &snap.set, err));
+    struct reading r;
+    init_reading(&r, in, &snap);
+    bool *mine = hf_calloc(snap.set.len, sizeof(bool));
+    for (size_t i = 0; i < snap.set.len; i++) {
+        const struct hf_entry *e = &snap.set.items[i];
+        mine[i] = e->size > 0 && e->mtime_ns <= settled_ns && !carry_early(&r, i);
+        if (mine[i]) {
+            add_pieces(&r, i);
+        }
+    }
+    enum hf_rc rc = read_pieces(&r, err);
+    for (size_t i = 0; rc == HF_OK && i < snap.set.len; i++) {
+        if (mine[i] && !r.torn[i]) {
+            const struct hf_entry *e = &snap.set.items[i];
+            each(user, hf_entry_path(&in->save->roots, e), e,
+                 (const char(*)[HF_ID_STRLEN])snap.ids[snap.first[i]],
+                 (size_t)hf_piece_count(e->size, in->block_bytes));
+        }
+    }
+    *ret_sent += snap.bytes_sent;
+    hf_free(mine);
+    release_reading(&r);
+    hf_snapshot_release(&snap);
+    return rc;
 }

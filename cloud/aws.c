@@ -24,10 +24,13 @@
 #define TOKEN_HEADER   "X-aws-ec2-metadata-token"
 #define NOTICE_PATH    "/latest/meta-data/spot/instance-action"
 #define PROOF_PATH     "/latest/meta-data/instance-id"
+#define HINT_PATH      "/latest/meta-data/events/recommendations/rebalance"
+#define HINT_EVERY_S   5  /* between two looks for a recommendation */
+#define HINT_FAULT_S   60 /* after one that failed: a notice must not wait for it again and again */
 
 /* BARE is the notice without a token. PROOF comes before it: any web server answers 404, and to
  * take that for a calm EC2 would be blindness that calls itself sight. */
-enum asked { ASKED_TOKEN, ASKED_NOTICE, ASKED_BARE, ASKED_PROOF };
+enum asked { ASKED_TOKEN, ASKED_NOTICE, ASKED_BARE, ASKED_PROOF, ASKED_HINT };
 
 struct aws {
     char *endpoint;
@@ -36,12 +39,15 @@ struct aws {
     uint64_t bare_until_ns; /* go on without a token until then */
     bool proven;            /* what answers without a token is a metadata service */
     enum asked asked;
+    struct hf_notice hint; /* the recommendation that stands; id "": none */
+    uint64_t hint_at_ns;   /* when to look for it again; 0: not set yet */
     /* Of the round at hand. */
     struct {
         bool renewed; /* a token came: used whatever its lifetime */
         bool kept;    /* no token came, but the old one still stands */
         bool refused; /* a token was refused */
         bool mute;    /* the token request connected and was never answered */
+        bool hint;    /* the notice is calm: now the recommendation */
     } round;
 };
 
@@ -63,6 +69,9 @@ static void destroy(void *self)
 
 static enum asked next_question(const struct aws *a, uint64_t now_ns)
 {
+    if (a->round.hint) {
+        return ASKED_HINT;
+    }
     if (a->round.mute || now_ns < a->bare_until_ns) {
         return a->proven ? ASKED_BARE : ASKED_PROOF;
     }
@@ -83,8 +92,11 @@ static enum hf_rc poll_req(void *self, uint64_t now_ns, struct hf_http_req *req,
         return HF_OK;
     }
     hf_http_req_init(req, "GET", REPLY_MAX);
-    hf_http_req_url(req, "%s%s", a->endpoint, a->asked == ASKED_PROOF ? PROOF_PATH : NOTICE_PATH);
-    if (a->asked == ASKED_NOTICE) {
+    hf_http_req_url(req, "%s%s", a->endpoint,
+                    a->asked == ASKED_PROOF  ? PROOF_PATH
+                    : a->asked == ASKED_HINT ? HINT_PATH
+                                             : NOTICE_PATH);
+    if (a->asked == ASKED_NOTICE || (a->asked == ASKED_HINT && a->token[0] != '\0')) {
         hf_http_req_header(req, TOKEN_HEADER ": %s", a->token);
     }
     return HF_OK;
@@ -297,6 +309,33 @@ static enum hf_poll_result take_proof(struct aws *a, const struct hf_http_req *r
     return HF_POLL_FAULT;
 }
 
+/* The first look comes a moment after the first calm answer. */
+static bool hint_due(struct aws *a, uint64_t now_ns)
+{
+    bool due = a->hint_at_ns != 0 && now_ns >= a->hint_at_ns;
+    if (due || a->hint_at_ns == 0) {
+        a->hint_at_ns = now_ns + HINT_EVERY_S * HF_SEC;
+    }
+    return due;
+}
+
+/* {"noticeTime": "..."}; *ret is left alone when it cannot be read. Its time is when it was given:
+ * no deadline follows from it. */
+static bool parse_hint(const struct hf_http_req *req, struct hf_notice *ret)
+{
+    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
+    const char *at;
+    int64_t when = 0;
+    if (hf_json_parse(hf_buf_span(&req->reply), REPLY_MAX, &json, NULL) != HF_OK ||
+        hf_json_get_str(json, "noticeTime", &at, NULL) != HF_OK ||
+        hf_utc_parse(at, &when, NULL) != HF_OK) {
+        return false;
+    }
+    *ret = (struct hf_notice){.kind = HF_NOTICE_REBALANCE, .source = "aws"};
+    digest_id("rebalance", at, ret->id, sizeof(ret->id));
+    return true;
+}
+
 static enum hf_poll_result read_notice(struct aws *a, uint64_t now_ns,
                                        const struct hf_http_req *req, struct hf_notice_list *ret,
                                        struct hf_err *err)
@@ -319,7 +358,24 @@ static enum hf_poll_result read_notice(struct aws *a, uint64_t now_ns,
             a->token_end_ns = now_ns + left_ns;
         }
     }
-    return req->status == 404 ? HF_POLL_DONE : take_notice(req, ret, err);
+    if (req->status == 200) {
+        return take_notice(req, ret, err);
+    }
+    a->round.hint = hint_due(a, now_ns);
+    return a->round.hint ? HF_POLL_MORE : HF_POLL_DONE;
+}
+
+/* The round has its answer already, whatever comes of this: the machine is calm. */
+static void read_hint(struct aws *a, uint64_t now_ns, const struct hf_http_req *req,
+                      const struct hf_err *transport)
+{
+    if (transport == NULL && req->status == 404) {
+        a->hint.id[0] = '\0';
+    } else if (transport == NULL && req->status == 401) {
+        a->token[0] = '\0';
+    } else if (transport != NULL || req->status != 200 || !parse_hint(req, &a->hint)) {
+        a->hint_at_ns = now_ns + HINT_FAULT_S * HF_SEC;
+    }
 }
 
 static enum hf_poll_result poll_read(void *self, uint64_t now_ns, const struct hf_http_req *req,
@@ -329,7 +385,10 @@ static enum hf_poll_result poll_read(void *self, uint64_t now_ns, const struct h
     struct aws *a = self;
     enum hf_poll_result result;
     ret->len = 0;
-    if (a->asked == ASKED_TOKEN) {
+    if (a->asked == ASKED_HINT) {
+        read_hint(a, now_ns, req, transport);
+        result = HF_POLL_DONE;
+    } else if (a->asked == ASKED_TOKEN) {
         result = read_token(a, now_ns, req, transport, err);
     } else if (transport != NULL) {
         result = no_reply(transport, err);
@@ -339,6 +398,9 @@ static enum hf_poll_result poll_read(void *self, uint64_t now_ns, const struct h
     if (result != HF_POLL_MORE) {
         memset(&a->round, 0, sizeof(a->round));
     }
+    if (result == HF_POLL_DONE && a->hint.id[0] != '\0') {
+        ret->items[ret->len++] = a->hint;
+    }
     return result;
 }
 
@@ -346,6 +408,7 @@ const struct hf_cloud_ops hf_cloud_aws = {
     .size = sizeof(struct hf_cloud_ops),
     .name = "aws",
     .endpoint = "http://169.254.169.254",
+    .disabled_env = "AWS_EC2_METADATA_DISABLED",
     .endpoint_env = "AWS_EC2_METADATA_SERVICE_ENDPOINT",
     .poll_ms = 1000,
     .total_ms = 2000,

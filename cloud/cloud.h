@@ -53,6 +53,7 @@ struct hf_cloud_ops {
     const char *name;
     enum hf_cloud_flags flags;
     const char *endpoint;     /* default, "http://169.254.169.254" */
+    const char *disabled_env; /* the variable that, being "true", turns its tools away, or NULL */
     const char *endpoint_env; /* the variable that the provider's own tools honour, or NULL */
     /* From the start of one round to the start of the next. With HF_CLOUD_LONG_POLL the least
      * such time: the next round starts at once, unless the service answers faster than this. */

@@ -51,6 +51,7 @@ struct hf_rehearsal {
     uint64_t seed, asked;
     struct MHD_Connection *hung[HUNG_MAX]; /* suspended: they are never answered */
     size_t n_hung;
+    char hint[HF_UTC_STRLEN]; /* of the recommendation; "": none */
 };
 
 /* Answers */
@@ -155,6 +156,22 @@ static enum MHD_Result give_notice(struct hf_rehearsal *r, struct MHD_Connection
     uint_fast64_t none = 0;
     atomic_compare_exchange_strong(&r->seen_ns, &none, hf_now_ns());
     return answer(c, MHD_HTTP_OK, "application/json", body, left_s);
+}
+
+static enum MHD_Result give_hint(struct hf_rehearsal *r, struct MHD_Connection *c)
+{
+    char body[64] = "";
+    pthread_mutex_lock(&r->lock);
+    uint64_t left_s = token_left_s(r, header(c, TOKEN_HEADER));
+    if (r->hint[0] != '\0') {
+        snprintf(body, sizeof(body), "{\"noticeTime\":\"%s\"}", r->hint);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (left_s == 0) {
+        return answer_page(c, MHD_HTTP_UNAUTHORIZED, "401 - Unauthorized");
+    }
+    return body[0] == '\0' ? answer_page(c, MHD_HTTP_NOT_FOUND, "404 - Not Found")
+                           : answer(c, MHD_HTTP_OK, "application/json", body, left_s);
 }
 
 static enum MHD_Result give_nothing(struct hf_rehearsal *r, struct MHD_Connection *c)
@@ -268,6 +285,9 @@ static enum MHD_Result requested(void *user, struct MHD_Connection *c, const cha
     if (strcmp(url, "/latest/meta-data/spot/instance-action") == 0) {
         return give_notice(r, c);
     }
+    if (strcmp(url, "/latest/meta-data/events/recommendations/rebalance") == 0) {
+        return give_hint(r, c);
+    }
     return give_nothing(r, c);
 }
 
@@ -326,10 +346,21 @@ void hf_rehearsal_notice(struct hf_rehearsal *r, const char *action, uint64_t le
     pthread_mutex_unlock(&r->lock);
 }
 
+void hf_rehearsal_hint(struct hf_rehearsal *r)
+{
+    char utc[HF_UTC_STRLEN];
+    hf_utc_format(hf_wall_ms(), utc);
+    pthread_mutex_lock(&r->lock);
+    /* Without the fraction, as above. */
+    snprintf(r->hint, sizeof(r->hint), "%.19sZ", utc);
+    pthread_mutex_unlock(&r->lock);
+}
+
 void hf_rehearsal_calm(struct hf_rehearsal *r)
 {
     pthread_mutex_lock(&r->lock);
     r->marked = false;
+    r->hint[0] = '\0';
     pthread_mutex_unlock(&r->lock);
 }
 

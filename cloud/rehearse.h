@@ -19,7 +19,9 @@ uint16_t hf_rehearsal_port(const struct hf_rehearsal *r);
 /* From now on spot/instance-action answers 200 with this action and (now + lead_ms) rounded
  * down to a second, as AWS does; hf_rehearsal_seen_ns starts anew. action: at most 15 bytes. */
 void hf_rehearsal_notice(struct hf_rehearsal *r, const char *action, uint64_t lead_ms);
-void hf_rehearsal_calm(struct hf_rehearsal *r); /* 404 again */
+/* From now on events/recommendations/rebalance answers 200 with the present time. */
+void hf_rehearsal_hint(struct hf_rehearsal *r);
+void hf_rehearsal_calm(struct hf_rehearsal *r); /* 404 again, both */
 /* From now on requests meet faults (cloud/chaos.h), the same ones for the same seed. */
 void hf_rehearsal_chaos(struct hf_rehearsal *r, uint64_t seed);
 uint64_t hf_rehearsal_faults(const struct hf_rehearsal *r); /* so far */

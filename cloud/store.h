@@ -122,6 +122,12 @@ void hf_pulse_end(struct hf_pulse *p, size_t place); /* what begin returned */
 bool hf_pulse_oldest(struct hf_pulse *p, struct hf_pulse_look *ret);
 struct hf_store *hf_store_pulse(struct hf_store *inner_taken, struct hf_pulse *pulse);
 
+/* Holds plain puts (not the create-only and the no-sync ones) to bytes_per_s, all threads together;
+ * a waiting put looks at its call's cancel flag and deadline. Lifting wakes every waiting put; any
+ * thread. hf_store_limit_lift does nothing to another store, or to NULL. */
+struct hf_store *hf_store_limit(struct hf_store *inner_taken, uint64_t bytes_per_s);
+void hf_store_limit_lift(struct hf_store *s, bool lifted);
+
 /* What a fault store does to its nth call (1 = first; 0 = nothing). */
 enum hf_store_fault_kind {
     HF_SFAULT_FAIL,       /* not done, HF_EIO */

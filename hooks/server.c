@@ -251,6 +251,9 @@ static void on_saved(struct hf_hooks *h, uint32_t slot, const struct hf_hook_msg
     struct hf_hook_save save;
     uint32_t world = hf_ranks_world(&h->ranks);
     if (!hf_saves_add(&h->saves, &key, slot, world, &m->paths, &save)) {
+        if (h->cb.part != NULL && m->paths.len > 0) {
+            h->cb.part(h->user, &m->paths);
+        }
         return;
     }
     if (save.paths.len > 0) {

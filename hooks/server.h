@@ -36,6 +36,9 @@ struct hf_hooks_cb {
      * are complete on disk. Borrowed during the call. After a supervisor's restart the last save
      * may come again; a save for a request that has ended as canceled or expired may still come. */
     void (*saved)(void *user, const struct hf_hook_save *save);
+    /* One rank has reported its part, others are still to follow: its paths are complete on disk.
+     * A hint, to read them ahead: the save may never become whole. Borrowed; may be NULL. */
+    void (*part)(void *user, const struct hf_strv *paths);
     /* Once per request; for HF_REQUEST_SAVED it follows the saved callback. */
     void (*request_ended)(void *user, uint64_t request, enum hf_request_end how, const char *why);
     /* The trainer says which step it does next: the saved step + 1, or 0. */

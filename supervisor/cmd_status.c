@@ -63,9 +63,10 @@ static void judge(cJSON *obj, bool supervised)
 static cJSON *nothing_known(const struct hf_rundir *r)
 {
     static const char *const unknown[] = {
-        "store_kind",   "since",   "attempt",     "supervisor_pid", "command_pid",
-        "protected_by", "ranks",   "watch",       "notice",         "save",
-        "heartbeat",    "outcome", "exit_status", "updated",        "store_silent_since",
+        "store_kind",  "since",        "attempt", "supervisor_pid",
+        "command_pid", "protected_by", "ranks",   "every_ms",
+        "watch",       "notice",       "save",    "heartbeat",
+        "outcome",     "exit_status",  "updated", "store_silent_since",
     };
     cJSON *obj = hf_json_obj();
     hf_json_add_str(obj, "run", r->name);

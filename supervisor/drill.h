@@ -35,6 +35,8 @@ struct hf_told {
     bool committed;
     char request_how[16];  /* "saved", "canceled", "expired"; "" not ended */
     char request_why[160]; /* why it was not answered; "" */
+    uint64_t second_ns;    /* when a second save was asked for, --use-window */
+    int64_t second_step;   /* its step, once it was committed */
     int64_t exit_code, exit_signal;
     char outcome[16];
     int64_t last_step; /* the newest published, from the control file or the end */

@@ -30,6 +30,7 @@ void hf_told_init(struct hf_told *t)
         .verdict_bytes = -1,
         .verdict_took_ms = -1,
         .committed_step = -1,
+        .second_step = -1,
         .exit_code = -1,
         .last_step = -1,
     };
@@ -40,15 +41,26 @@ static void copy(char *out, size_t size, const char *text)
     snprintf(out, size, "%s", text);
 }
 
+static bool is_second(const cJSON *e)
+{
+    return strcmp(hf_json_opt_str(e, "reason", ""), "window") == 0;
+}
+
 static void told_verdict(struct hf_told *t, const cJSON *e, uint64_t ns)
 {
+    const char *kind = hf_json_opt_str(e, "kind", "");
+    bool committed = strcmp(kind, "durable") == 0 || strcmp(kind, "local") == 0;
+    if (is_second(e) && !committed) {
+        return; /* the first save of the notice stands */
+    }
     t->verdict_ns = ns;
-    copy(t->verdict, sizeof(t->verdict), hf_json_opt_str(e, "kind", ""));
+    copy(t->verdict, sizeof(t->verdict), kind);
     copy(t->verdict_why, sizeof(t->verdict_why), hf_json_opt_str(e, "why", ""));
     t->verdict_step = hf_json_opt_int(e, "step", -1);
     t->verdict_bytes = hf_json_opt_int(e, "bytes", -1);
     t->verdict_took_ms = hf_json_opt_int(e, "took_ms", -1);
-    if (strcmp(t->verdict, "durable") == 0 || strcmp(t->verdict, "local") == 0) {
+    if (committed) {
+        t->second_step = is_second(e) ? t->verdict_step : t->second_step;
         t->committed = true;
         t->committed_ns = ns;
         t->committed_step = t->verdict_step;
@@ -93,17 +105,19 @@ static void told_event(struct hf_told *t, const char *name, const cJSON *e, uint
         t->first_step = hf_json_opt_int(e, "step", -1);
     } else if (strcmp(name, "notice") == 0) {
         told_first(&t->notice_ns, ns);
+    } else if (strcmp(name, "request") == 0 && is_second(e)) {
+        t->second_ns = ns;
     } else if (strcmp(name, "request") == 0) {
         t->request_ns = ns;
         t->request_how[0] = '\0';
         t->request_why[0] = '\0';
-    } else if (strcmp(name, "request-ended") == 0) {
+    } else if (strcmp(name, "request-ended") == 0 && t->second_ns == 0) {
         copy(t->request_how, sizeof(t->request_how), hf_json_opt_str(e, "how", ""));
         if (strcmp(t->request_how, "saved") != 0) {
             copy(t->request_why, sizeof(t->request_why), hf_json_opt_str(e, "why", "no answer"));
         }
     } else if (strcmp(name, "saved") == 0) {
-        t->saved_ns = ns;
+        t->saved_ns = t->second_ns == 0 ? ns : t->saved_ns;
         t->saved_step = hf_json_opt_int(e, "step", -1);
     } else if (strcmp(name, "found") == 0) {
         t->found = true;

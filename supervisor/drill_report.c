@@ -145,12 +145,21 @@ static void row_text(const struct hf_round *r, size_t row, char *out, size_t siz
         }
         return;
     case 4:
-        cell(out, size, kept >= 0, kept, "");
+        if (b->second_ns == 0) {
+            snprintf(out, size, "none");
+        } else if (b->second_step < 0) {
+            snprintf(out, size, "failed");
+        } else {
+            snprintf(out, size, "step %" PRId64, b->second_step);
+        }
         return;
     case 5:
-        cell(out, size, resumed >= 0, resumed, "");
+        cell(out, size, kept >= 0, kept, "");
         return;
     case 6:
+        cell(out, size, resumed >= 0, resumed, "");
+        return;
+    case 7:
         cell(out, size, r->last_step >= 0 && resumed >= 0,
              r->last_step + 1 > resumed ? r->last_step + 1 - resumed : 0, "");
         return;
@@ -163,8 +172,9 @@ static void row_text(const struct hf_round *r, size_t row, char *out, size_t siz
 void hf_drill_table(FILE *out, const struct hf_round *rounds, size_t n)
 {
     static const char *const names[] = {
-        "notice seen after", "request answered", "bytes durable", "seconds to spare",
-        "step saved",        "step resumed at",  "steps lost",    "time to first step",
+        "notice seen after", "request answered", "bytes durable",
+        "seconds to spare",  "second save",      "step saved",
+        "step resumed at",   "steps lost",       "time to first step",
     };
     fprintf(out, "%-20s", "preemption");
     for (size_t i = 0; i < n; i++) {

@@ -83,9 +83,14 @@ static enum hf_rc enum_parse(const struct hf_setting *row, const char *text, int
     return HF_OK;
 }
 
-static enum hf_rc duration_parse(const char *text, int64_t *ret, struct hf_err *err)
+static enum hf_rc duration_parse(const struct hf_setting *row, const char *text, int64_t *ret,
+                                 struct hf_err *err)
 {
     uint64_t ms = 0;
+    if (row->words != NULL && strcmp(text, row->words) == 0) {
+        *ret = (int64_t)HF_SET_WORD;
+        return HF_OK;
+    }
     HF_TRY(hf_duration_parse(text, &ms, err));
     *ret = (int64_t)ms;
     return HF_OK;
@@ -149,7 +154,7 @@ static enum hf_rc value_parse(const struct hf_setting *row, const char *text, in
         rc = hf_int_parse(text, ret_num, err);
         break;
     case HF_SET_DURATION:
-        rc = duration_parse(text, ret_num, err);
+        rc = duration_parse(row, text, ret_num, err);
         break;
     case HF_SET_BYTES:
         rc = hf_bytes_parse(text, ret_num, err);

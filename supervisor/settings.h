@@ -23,6 +23,7 @@ enum hf_set_id {
     HF_SET_EVERY,
     HF_SET_KEEP,
     HF_SET_GRACE,
+    HF_SET_USE_WINDOW,
     HF_SET_LINGER,
     HF_SET_MAX_CRASHES,
     HF_SET_CHECKPOINT_DIR,
@@ -39,6 +40,7 @@ enum hf_set_id {
     HF_SET_HANDSHAKE_TIMEOUT,
     HF_SET_BLOCK_SIZE,
     HF_SET_LANES,
+    HF_SET_LIMIT_RATE,
     HF_SET_NOTICE,
     HF_SET_AFTER,
     HF_SET_AT_STEP,
@@ -85,6 +87,9 @@ enum hf_set_command {
     HF_FOR_LOGS = 16
 };
 
+/* hf_set_ms of a duration that is given as its row's word. */
+#define HF_SET_WORD ((uint64_t)INT64_MAX)
+
 struct hf_setting {
     const char *name; /* the flag is --NAME, the key in a file is NAME */
     char letter;      /* -q; 0: none */
@@ -92,7 +97,7 @@ struct hf_setting {
     enum hf_set_type type;
     const char *fallback; /* text as a user would give it; NULL: unset */
     int64_t min, max;     /* of int, bytes, duration (ms); 0, 0: none but the type's own */
-    const char *words;    /* enum: "auto aws none" */
+    const char *words;    /* enum: "auto aws none"; duration: a word that it may be: HF_SET_WORD */
     unsigned commands;    /* enum hf_set_command */
     const char *arg;      /* what --help calls the value */
     const char *help;     /* one line, lower case, no full stop */

@@ -12,6 +12,8 @@
 #include "base/fsx.h"
 #include "base/hash.h"
 #include "base/retry.h"
+#include "checkpoint/early.h"
+#include "supervisor/disk.h"
 #include "supervisor/ship.h"
 
 struct job {
@@ -22,6 +24,7 @@ struct job {
     /* worker's output */
     struct hf_manifest done;
     struct hf_strv remove; /* folders to remove, for the clean-up item */
+    uint64_t room;         /* 0: remove all; else stop once so many bytes are free */
 };
 
 struct hf_ship {
@@ -41,21 +44,33 @@ struct hf_ship {
     bool stopped;
     uint32_t committed;
     struct hf_verdict verdict;
-    char *last_root;      /* what was shipped last */
-    struct hf_strv stale; /* folders below save_dir that go when the next save is committed */
+    /* Parts of a save to come. `early` is touched by the ship pool's one thread alone while an item
+     * is under way, and by the loop only when none is. */
+    struct hf_early *early;
+    struct hf_op *early_op;    /* of the item under way */
+    struct hf_strv early_now;  /* what it reads */
+    struct hf_strv early_next; /* to be read after it */
+    char *reported;            /* the newest folder that was reported */
+    char *last_root;           /* what was shipped last */
+    struct hf_strv stale;      /* folders below save_dir that go when the next save is committed */
 };
+
+static bool is_ours(const struct hf_ship *s, const char *path)
+{
+    size_t len = strlen(s->cfg.save_dir);
+    return strncmp(path, s->cfg.save_dir, len) == 0 && path[len] == '/';
+}
 
 /* A folder of ours that nobody will resume from once a newer save is committed. */
 static void leave_behind(struct hf_ship *s, const char *path)
 {
-    size_t len = strlen(s->cfg.save_dir);
-    if (strncmp(path, s->cfg.save_dir, len) == 0 && path[len] == '/' &&
-        !hf_strv_has(&s->stale, path)) {
+    if (is_ours(s, path) && !hf_strv_has(&s->stale, path)) {
         hf_strv_add(&s->stale, path);
     }
 }
 
 static void send_next(struct hf_ship *s);
+static void early_next(struct hf_ship *s);
 static void take_up(struct hf_ship *s);
 
 const char *hf_verdict_name(enum hf_verdict_kind kind)
@@ -108,7 +123,11 @@ void hf_ship_free(struct hf_ship *s)
     job_free(s->sending);
     job_free(s->waiting);
     hf_manifest_release(&s->parent);
+    hf_early_free(s->early);
+    hf_strv_clear(&s->early_now);
+    hf_strv_clear(&s->early_next);
     hf_timer_close(&s->again);
+    hf_free(s->reported);
     hf_free(s->last_root);
     hf_strv_clear(&s->stale);
     hf_free(s);
@@ -116,7 +135,14 @@ void hf_ship_free(struct hf_ship *s)
 
 bool hf_ship_idle(const struct hf_ship *s)
 {
-    return s->notes == 0 && s->sending == NULL && s->waiting == NULL;
+    return s->notes == 0 && s->sending == NULL && s->waiting == NULL && s->early_op == NULL;
+}
+
+bool hf_ship_pending(const struct hf_ship *s, int64_t *ret_step)
+{
+    const struct job *newest = s->waiting != NULL ? s->waiting : s->sending;
+    *ret_step = newest != NULL ? newest->save->step : -1;
+    return newest != NULL;
 }
 
 void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns)
@@ -156,23 +182,29 @@ static void maybe_idle(struct hf_ship *s)
     }
 }
 
-/* Verdict of a save that failed for good: what stands is the parent. */
-static void judge_failed(struct hf_ship *s, const struct job *j, const struct hf_err *err)
+/* A save that failed for good, or could not be tried: what stands is the parent. */
+static void settle_failed(struct hf_ship *s, struct job *j_taken, const struct hf_err *err)
 {
-    struct hf_verdict *v = &s->verdict;
-    leave_behind(s, j->save->resume_path);
-    *v = (struct hf_verdict){.step = -1, .tried_step = j->save->step};
-    v->kind = s->has_parent ? HF_VERDICT_STALE : HF_VERDICT_LOST;
+    const struct hf_saved *save = j_taken->save;
+    leave_behind(s, save->resume_path);
+    struct hf_verdict v = {.step = -1, .tried_step = save->step};
+    v.kind = s->has_parent ? HF_VERDICT_STALE : HF_VERDICT_LOST;
     if (s->has_parent) {
-        v->step = s->parent.step;
-        v->attempt = s->parent.attempt;
-        v->number = s->parent.number;
-        v->bytes = s->parent.bytes;
+        v.step = s->parent.step;
+        v.attempt = s->parent.attempt;
+        v.number = s->parent.number;
+        v.bytes = s->parent.bytes;
     }
-    v->at_ns = hf_now_ns();
-    v->at_wall_ms = hf_wall_ms();
-    snprintf(v->reason, sizeof(v->reason), "%s", j->save->reason);
-    snprintf(v->why, sizeof(v->why), "%.*s", (int)sizeof(v->why) - 1, err->msg);
+    v.at_ns = hf_now_ns();
+    v.at_wall_ms = hf_wall_ms();
+    v.took_ms = (v.at_ns - j_taken->reported_ns) / HF_MS;
+    snprintf(v.reason, sizeof(v.reason), "%s", save->reason);
+    snprintf(v.why, sizeof(v.why), "%.*s", (int)sizeof(v.why) - 1, err->msg);
+    if (strcmp(save->reason, "window") != 0) {
+        s->verdict = v;
+    }
+    s->cb.settled(s->user, &v, NULL);
+    job_free(j_taken);
 }
 
 static void judge_committed(struct hf_ship *s, const struct job *j)
@@ -199,6 +231,11 @@ static enum hf_rc clean_work(void *arg, const struct hf_op *op, struct hf_err *e
         HF_TRY(hf_journal_put_shipped(j->ship->cfg.attempt_dir, j->save->serial, err));
     }
     for (size_t i = 0; i < j->remove.len; i++) {
+        struct hf_disk disk;
+        if (j->room > 0 && hf_disk_look(j->ship->cfg.save_dir, &disk, NULL) == HF_OK &&
+            !hf_disk_is_short(&disk, j->room)) {
+            return HF_OK;
+        }
         HF_TRY(hf_fs_remove_tree(j->remove.items[i], err));
     }
     return HF_OK;
@@ -239,6 +276,56 @@ static void clean_up(struct hf_ship *s, struct job *j_taken)
     }
 }
 
+static bool has_path(const struct job *j, const char *path)
+{
+    return j != NULL &&
+           (strcmp(j->save->resume_path, path) == 0 || hf_strv_has(&j->save->roots, path));
+}
+
+/* Removes folders, at once: those that are still of use are passed over. */
+static void drop(struct hf_ship *s, const struct hf_strv *paths, uint64_t room)
+{
+    struct job *j = HF_NEW(struct job);
+    j->ship = s;
+    j->room = room;
+    for (size_t i = 0; i < paths->len; i++) {
+        const char *path = paths->items[i];
+        bool used = has_path(s->sending, path) || has_path(s->waiting, path) ||
+                    (s->last_root != NULL && strcmp(s->last_root, path) == 0) ||
+                    (s->reported != NULL && strcmp(s->reported, path) == 0);
+        if (!used && is_ours(s, path)) {
+            hf_strv_add(&j->remove, path);
+        }
+    }
+    s->notes++;
+    if (j->remove.len == 0 || hf_pool_submit(s->cfg.local_pool, s->cfg.scope, clean_work, j,
+                                             clean_done, j, NULL, NULL) != HF_OK) {
+        s->notes--;
+        job_free(j);
+    }
+}
+
+void hf_ship_trim(struct hf_ship *s, uint64_t need)
+{
+    drop(s, &s->stale, need);
+}
+
+/* A save gives way to a newer one, which is complete on the same disk: its folder is of no use
+ * any more, and must not wait for an upload to end. */
+static void skip(struct hf_ship *s, struct job *j_taken, const struct job *newer)
+{
+    struct hf_strv paths = {0};
+    s->cb.skipped(s->user, j_taken->save->step);
+    if (!has_path(newer, j_taken->save->resume_path)) {
+        hf_strv_add(&paths, j_taken->save->resume_path);
+    }
+    s->sending = j_taken == s->sending ? NULL : s->sending;
+    s->waiting = j_taken == s->waiting ? NULL : s->waiting;
+    job_free(j_taken);
+    drop(s, &paths, 0);
+    hf_strv_clear(&paths);
+}
+
 static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *err)
 {
     struct job *j = arg;
@@ -269,6 +356,7 @@ static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *er
         .resume_path = v->resume_path,
         .parent = s->has_parent ? &s->parent : NULL,
         .expect = &v->stamps,
+        .early = s->early,
         .block_bytes = s->cfg.block_bytes,
         .lanes = s->cfg.lanes,
     };
@@ -283,6 +371,8 @@ static void committed(struct hf_ship *s, struct job *j)
     hf_manifest_release(&s->parent);
     s->parent = j->done;
     s->has_parent = true;
+    hf_early_free(s->early); /* it was for this number */
+    s->early = NULL;
     j->done = (struct hf_manifest){0};
     s->cb.settled(s->user, &s->verdict, j->save->resume_path);
     clean_up(s, j);
@@ -305,9 +395,7 @@ static void failed(struct hf_ship *s, struct job *j, const struct hf_err *err)
         hf_timer_start(&s->again, s->cfg.loop, delay, try_again, s);
         return;
     }
-    judge_failed(s, j, err);
-    s->cb.settled(s->user, &s->verdict, NULL);
-    job_free(j);
+    settle_failed(s, j, err);
 }
 
 static void send_done(void *user, const struct hf_err *err)
@@ -320,9 +408,7 @@ static void send_done(void *user, const struct hf_err *err)
         committed(s, j);
     } else if (err->code == HF_EEXISTS) {
         s->stopped = true;
-        judge_failed(s, j, err);
-        s->cb.settled(s->user, &s->verdict, NULL);
-        job_free(j);
+        settle_failed(s, j, err);
         s->cb.superseded(s->user);
     } else {
         failed(s, j, err);
@@ -330,7 +416,20 @@ static void send_done(void *user, const struct hf_err *err)
     if (s->sending == NULL) {
         send_next(s);
     }
+    early_next(s);
     maybe_idle(s);
+}
+
+/* A save is to be sent: it reads what is left of its parts itself, and waits for no others. */
+static void early_give_way(struct hf_ship *s, const struct hf_saved *save)
+{
+    hf_strv_clear(&s->early_next);
+    for (size_t i = 0; s->early_op != NULL && i < s->early_now.len; i++) {
+        if (!hf_strv_has(&save->roots, s->early_now.items[i])) {
+            hf_op_cancel(s->early_op);
+            return;
+        }
+    }
 }
 
 /* Starts the send that is due: the one being repeated, unless a newer one waits. */
@@ -342,9 +441,7 @@ static void send_next(struct hf_ship *s)
     if (s->waiting != NULL) {
         hf_timer_stop(&s->again);
         if (s->sending != NULL) {
-            leave_behind(s, s->sending->save->resume_path);
-            s->cb.skipped(s->user, s->sending->save->step);
-            job_free(s->sending);
+            skip(s, s->sending, s->waiting);
         }
         s->sending = s->waiting;
         s->waiting = NULL;
@@ -354,6 +451,7 @@ static void send_next(struct hf_ship *s)
         s->sending = NULL;
         return;
     }
+    early_give_way(s, s->sending->save);
     struct hf_err err = {0};
     if (hf_pool_submit(s->cfg.ship_pool, s->cfg.scope, send_work, s->sending, send_done, s, &s->op,
                        &err) != HF_OK) {
@@ -366,13 +464,78 @@ static void send_next(struct hf_ship *s)
 static void enqueue(struct hf_ship *s, struct job *j)
 {
     if (s->waiting != NULL) {
-        leave_behind(s, s->waiting->save->resume_path);
-        s->cb.skipped(s->user, s->waiting->save->step);
-        job_free(s->waiting);
+        skip(s, s->waiting, j);
     }
     s->waiting = j;
     send_next(s);
 }
+
+/* ---- parts of a save to come ---- */
+
+static enum hf_rc early_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    struct hf_ship *s = arg; /* number and parent change only between sends */
+    struct hf_call c = {.op = op};
+    struct hf_save_in in = {
+        .run = s->cfg.run,
+        .claim = s->cfg.claim,
+        .number = s->number,
+        .roots = s->early_now,
+        .parent = s->has_parent ? &s->parent : NULL,
+        .block_bytes = s->cfg.block_bytes,
+        .lanes = s->cfg.lanes,
+    };
+    return hf_early_take(s->early, &in, &c, err);
+}
+
+/* What failed is read by the save itself, which then says why. */
+static void early_done(void *user, const struct hf_err *err)
+{
+    (void)err;
+    struct hf_ship *s = user;
+    s->early_op = NULL;
+    early_next(s);
+    maybe_idle(s);
+}
+
+/* Only between sends: the number and the parent are then those of the save to come. */
+static void early_next(struct hf_ship *s)
+{
+    if (s->early_next.len == 0 || s->early_op != NULL || s->op != NULL || s->sending != NULL ||
+        s->waiting != NULL || s->number == 0 || s->stopped) {
+        return;
+    }
+    hf_strv_clear(&s->early_now);
+    s->early_now = s->early_next;
+    s->early_next = (struct hf_strv){0};
+    if (s->early == NULL) {
+        s->early = hf_early_new();
+    }
+    if (hf_pool_submit(s->cfg.ship_pool, s->cfg.scope, early_work, s, early_done, s, &s->early_op,
+                       NULL) != HF_OK) {
+        s->early_op = NULL;
+    }
+}
+
+void hf_ship_early(struct hf_ship *s, const struct hf_strv *paths)
+{
+    for (size_t i = 0; i < paths->len; i++) {
+        if (!hf_strv_has(&s->early_next, paths->items[i])) {
+            hf_strv_add(&s->early_next, paths->items[i]);
+        }
+    }
+    early_next(s);
+}
+
+void hf_ship_early_drop(struct hf_ship *s)
+{
+    hf_strv_clear(&s->early_next);
+    if (s->notes == 0 && s->sending == NULL && s->waiting == NULL) {
+        hf_op_cancel(s->early_op);
+    }
+}
+
+/* ---- taking saves ---- */
 
 /* What the supervisor before us had noted and not shipped. */
 static enum hf_rc left_work(void *arg, const struct hf_op *op, struct hf_err *err)
@@ -436,9 +599,7 @@ static void note_done(void *user, const struct hf_err *err)
     s->notes--;
     /* A journal that cannot be written costs the recovery after a crash, not the save itself. */
     if (j->save->stamps.len == 0 && err != NULL) {
-        judge_failed(s, j, err);
-        s->cb.settled(s->user, &s->verdict, NULL);
-        job_free(j);
+        settle_failed(s, j, err);
         maybe_idle(s);
         return;
     }
@@ -450,6 +611,8 @@ void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken)
 {
     struct job *j = job_new(s, save_taken);
     struct hf_err err = {0};
+    hf_free(s->reported);
+    s->reported = hf_strdup(save_taken->resume_path);
     s->notes++;
     if (s->stopped || hf_pool_submit(s->cfg.local_pool, s->cfg.scope, note_work, j, note_done, j,
                                      NULL, &err) != HF_OK) {
@@ -457,9 +620,7 @@ void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken)
         if (s->stopped) {
             hf_fail(&err, HF_ECANCELED, "no more saves are shipped");
         }
-        judge_failed(s, j, &err);
-        s->cb.settled(s->user, &s->verdict, NULL);
-        job_free(j);
+        settle_failed(s, j, &err);
     }
 }
 
@@ -467,6 +628,7 @@ void hf_ship_stop(struct hf_ship *s)
 {
     s->stopped = true;
     hf_op_cancel(s->op);
+    hf_op_cancel(s->early_op);
     job_free(s->waiting);
     s->waiting = NULL;
     if (s->op == NULL) {

@@ -30,8 +30,9 @@ struct hf_verdict {
     uint32_t attempt, number; /* of the checkpoint that stands; 0: none */
     uint64_t bytes;           /* of the checkpoint that stands */
     uint64_t bytes_sent;      /* uploaded for this save */
-    uint64_t took_ms;         /* from "the trainer reported it" to the commit's acknowledgement */
-    uint64_t at_ns;           /* CLOCK_BOOTTIME; 0: never */
+    /* From "the trainer reported it" to the commit's acknowledgement, or to the last failed try. */
+    uint64_t took_ms;
+    uint64_t at_ns; /* CLOCK_BOOTTIME; 0: never */
     int64_t at_wall_ms;
     char reason[16]; /* why the save was made */
     char why[256];   /* the step that failed; "" */
@@ -68,14 +69,27 @@ void hf_ship_free(struct hf_ship *s);
 
 /* Takes a save. Its stamps are taken here if it has none. */
 void hf_ship_add(struct hf_ship *s, struct hf_saved *save_taken);
+/* Files that are complete, of a save that is still being written: they are put ahead, so that the
+ * commit after its last part has little left to do. A hint: nothing is reported, what changes
+ * later is read again, what is never named is swept by retention. */
+void hf_ship_early(struct hf_ship *s, const struct hf_strv *paths);
+/* Room is short: folders of saves that failed go now, oldest first, until a checkpoint of `need`
+ * bytes fits. Never the newest that was committed or reported, nor one that is queued. */
+void hf_ship_trim(struct hf_ship *s, uint64_t need);
+/* That save will not become whole: unless a save is queued, what runs is cancelled. */
+void hf_ship_early_drop(struct hf_ship *s);
 /* Whether that very save is shipped last, under way, or waiting. */
 bool hf_ship_has(const struct hf_ship *s, uint32_t life, uint64_t request, int64_t step);
 bool hf_ship_idle(const struct hf_ship *s);
+/* Whether a save is under way or waiting; *ret_step: of the newest. */
+bool hf_ship_pending(const struct hf_ship *s, int64_t *ret_step);
 /* A notice's deadline (CLOCK_BOOTTIME, 0: none): how long failed tries are repeated. */
 void hf_ship_deadline(struct hf_ship *s, uint64_t deadline_ns);
 /* No further tries; what runs is cancelled. idle follows. */
 void hf_ship_stop(struct hf_ship *s);
-/* The last verdict; kind NONE (with the base's step and number, if any) before the first. */
+/* The last verdict; kind NONE (with the base's step and number, if any) before the first. A second
+ * save of a notice (reason "window") that fails is reported as any other, and leaves the first
+ * one's verdict here. */
 const struct hf_verdict *hf_ship_verdict(const struct hf_ship *s);
 uint32_t hf_ship_committed(const struct hf_ship *s); /* checkpoints that this shipper committed */
 

@@ -7,11 +7,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/fsx.h"
+#include "supervisor/every.h"
 #include "supervisor/sup.h"
 #include "supervisor/tree.h"
 
@@ -108,6 +111,21 @@ static void notice_file_start(struct hf_sup *sup)
     }
 }
 
+/* The variable by which a provider's own tools are told to leave its metadata service alone. An
+ * endpoint that was named is asked all the same. */
+static void honour_disabled(struct hf_sup *sup)
+{
+    const char *name = sup->provider != NULL ? sup->provider->disabled_env : NULL;
+    const char *value = name != NULL ? getenv(name) : NULL;
+    if (value == NULL || strcasecmp(value, "true") != 0 ||
+        hf_set_str(sup->ctx->settings, HF_SET_METADATA_ENDPOINT) != NULL) {
+        return;
+    }
+    hf_log(&sup->log, HF_LOG_WARN, "notices from %s are not watched: %s is 'true'",
+           sup->provider->name, name);
+    sup->provider = NULL;
+}
+
 static void choose_provider(struct hf_sup *sup)
 {
     const struct hf_settings *set = sup->ctx->settings;
@@ -177,6 +195,11 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     sup->log = *ctx->log;
     sup->dir.lock_fd = -1;
     sup->every_ms = hf_set_ms(ctx->settings, HF_SET_EVERY);
+    if (sup->every_ms == HF_SET_WORD) {
+        sup->every_auto = true;
+        sup->every_ms = HF_EVERY_FIRST_MS;
+    }
+    sup->limited = hf_set_int(ctx->settings, HF_SET_LIMIT_RATE) > 0;
     sup->grace_ms = hf_set_ms(ctx->settings, HF_SET_GRACE);
     sup->heartbeat_ms = hf_set_ms(ctx->settings, HF_SET_HEARTBEAT);
     sup->notice_signal = (int)hf_set_int(ctx->settings, HF_SET_NOTICE_SIGNAL);
@@ -185,6 +208,7 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     sup->local_pool = hf_pool_new(&sup->loop, "hf-local", 1, 64);
     sup->ship_pool = hf_pool_new(&sup->loop, "hf-ship", 1, 8);
     choose_provider(sup);
+    honour_disabled(sup);
     HF_TRY(who_and_where(sup, err));
     HF_TRY(which_run(sup, err));
     /* What a killed keeper leaves behind becomes our child, so that it can be seen gone. */
@@ -215,8 +239,8 @@ static void sup_close(struct hf_sup *sup)
 {
     hf_watch_stop(sup->watch);
     hf_scope_cancel(&sup->scope);
-    struct hf_timer *timers[] = {&sup->tick, &sup->every, &sup->leave_by,
-                                 &sup->soft, &sup->pause, &sup->beat};
+    struct hf_timer *timers[] = {&sup->tick,  &sup->every, &sup->leave_by, &sup->soft,
+                                 &sup->pause, &sup->beat,  &sup->second};
     for (size_t i = 0; i < HF_COUNT(timers); i++) {
         hf_timer_close(timers[i]);
     }

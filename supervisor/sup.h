@@ -30,7 +30,11 @@
 #define HF_PERSON_MS           10000 /* an end this soon after an interrupt is a person's */
 
 /* Why a request is in flight, or a save was made. */
-enum hf_ask { HF_ASK_NONE, HF_ASK_EVERY, HF_ASK_NOTICE };
+enum hf_ask { HF_ASK_NONE, HF_ASK_EVERY, HF_ASK_HINT, HF_ASK_NOTICE, HF_ASK_WINDOW };
+
+/* The rest of a notice's window: not looked at; training goes on; the second save is asked for;
+ * nothing more is tried. */
+enum hf_window { HF_WINDOW_NONE, HF_WINDOW_OPEN, HF_WINDOW_SECOND, HF_WINDOW_SHUT };
 
 struct hf_attempt {
     struct hf_claim claim; /* attempt 0: not claimed yet */
@@ -52,7 +56,14 @@ struct hf_attempt {
     /* the request in flight */
     enum hf_ask ask;
     uint64_t request;
+    uint64_t asked_ns;   /* when the last one was made */
+    uint64_t capture_ms; /* of the last answered one: from asking to the last rank's report */
+    uint64_t held_ms;    /* of the last answered one: how long the ranks were held by it */
+    uint64_t ship_ms;    /* of the last commit, unless --limit-rate held it up; 0: unknown */
+    bool hinted;         /* an early hint is still to be acted on */
     /* leaving */
+    enum hf_window window;
+    bool window_told;
     bool final_settled;    /* its outcome is known */
     char save_why[160];    /* why the final save was not made; "" */
     uint64_t last_save_ns; /* CLOCK_BOOTTIME of the last committed save, or of the start */
@@ -88,8 +99,10 @@ struct hf_sup {
     char host[65];
     char boot_id[40];
     uint64_t pid_ns;
-    const struct hf_cloud_ops *provider; /* NULL: none watched */
-    uint64_t every_ms, grace_ms, heartbeat_ms;
+    const struct hf_cloud_ops *provider;       /* NULL: none watched */
+    uint64_t every_ms, grace_ms, heartbeat_ms; /* every_ms: 0: never; moves with --every auto */
+    bool every_auto;
+    bool limited; /* --limit-rate */
     int notice_signal;
 
     /* the machinery */
@@ -102,7 +115,7 @@ struct hf_sup {
     size_t n_signals;
     uv_fs_event_t notice_watch;
     bool notice_watch_on;
-    struct hf_timer tick, every, leave_by, soft, pause, beat;
+    struct hf_timer tick, every, leave_by, soft, pause, beat, second;
 
     /* the job */
     enum hf_job_state state;
@@ -113,6 +126,8 @@ struct hf_sup {
     struct hf_leaving leaving;
     uint64_t interrupt_ns; /* the last one; 0: none */
     bool foreground;       /* of our terminal, when last looked at */
+    uint64_t past_ms;      /* that earlier attempts lived, with so many notices: --every auto */
+    uint32_t past_notices;
     uint32_t crashes;
     int exit_status;
     enum hf_outcome outcome;
@@ -122,6 +137,8 @@ struct hf_sup {
     bool resume_given; /* later attempts of this process never ask about the command again */
     struct hf_op *prepare_op;
     bool retain_busy;
+    bool disk_busy;
+    bool disk_told[3];      /* of each place in sup_disk.c: warned of already */
     uint64_t status_ns;     /* when status.json was last written */
     struct hf_pulse *pulse; /* of the store's calls */
     uint64_t silent_ns;     /* since when the store has not answered; 0: it does */
@@ -142,10 +159,28 @@ void hf_sup_beat_start(struct hf_sup *sup);
 extern const struct hf_hooks_cb hf_sup_hooks_cb;
 extern const struct hf_ship_cb hf_sup_ship_cb;
 extern const struct hf_watchdir_cb hf_sup_watchdir_cb;
-void hf_sup_every_start(struct hf_sup *sup);
-void hf_sup_ask_final(struct hf_sup *sup);  /* the final save of a notice, or its settling */
+void hf_sup_every_start(struct hf_sup *sup); /* also when the interval has moved */
+void hf_sup_ask_final(struct hf_sup *sup);   /* the final save of a notice, or its settling */
+enum hf_rc hf_sup_ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err) HF_MUST_USE;
+/* An early hint, never a deadline: one save is asked for as soon as it can be. */
+void hf_sup_hint(struct hf_sup *sup, const struct hf_notice *n);
 void hf_sup_check_safe(struct hf_sup *sup); /* fires HF_EV_SAFE when the final save is settled */
 void hf_sup_follow_steps(struct hf_sup *sup);
+
+/* sup_disk.c */
+void hf_sup_disk_look(struct hf_sup *sup); /* whether there is room for checkpoints */
+
+/* sup_every.c */
+void hf_sup_every_learn(struct hf_sup *sup); /* from earlier attempts */
+void hf_sup_every_tune(struct hf_sup *sup);  /* something was measured */
+
+/* sup_window.c */
+void hf_sup_window_first_saved(struct hf_sup *sup); /* the ranks wait: go on, or leave */
+/* The save is settled: true when training goes on; the second save has its timer then. Asked
+ * again whenever the deadline has moved. */
+bool hf_sup_window_goes_on(struct hf_sup *sup);
+void hf_sup_window_second_ended(struct hf_sup *sup, bool saved, const char *why);
+void hf_sup_window_forget(struct hf_sup *sup); /* the notice no longer stands */
 
 /* sup_leave.c */
 void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadline_ns,

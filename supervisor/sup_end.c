@@ -163,6 +163,9 @@ void hf_act_settle(struct hf_sup *sup)
     }
     at->ending.notice = sup->leaving.notice;
     at->ending.done = at->done_said || done_file_says(sup);
+    if (at->ship != NULL) {
+        hf_ship_early_drop(at->ship);
+    }
     hf_event(&sup->events, at->claim.attempt, "tree-gone", NULL);
     hf_sup_maybe_settled(sup);
 }

@@ -123,6 +123,7 @@ void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadl
         lv->seen_ns = hf_now_ns();
     }
     nearest_deadline(lv);
+    hf_store_limit_lift(sup->run.store, true);
     tell_notice(sup, n);
     hf_sup_mark_leaving(sup, true);
     hf_timer_start(&sup->leave_by, &sup->loop, ms_until(hf_sup_leave_by(sup)), overtime, sup);
@@ -143,8 +144,10 @@ void hf_sup_withdrawn(struct hf_sup *sup, const struct hf_notice *n)
     hf_event(&sup->events, sup->at.claim.attempt, "notice-withdrawn", NULL);
     if (lv->notice) {
         hf_timer_start(&sup->leave_by, &sup->loop, ms_until(hf_sup_leave_by(sup)), overtime, sup);
+        hf_sup_check_safe(sup);
         return;
     }
+    hf_store_limit_lift(sup->run.store, false);
     hf_sup_mark_leaving(sup, false);
     hf_timer_stop(&sup->leave_by);
     hf_job_event(sup, HF_EV_WITHDRAWN);
@@ -163,6 +166,7 @@ void hf_act_hurry(struct hf_sup *sup)
 {
     hf_ship_deadline(sup->at.ship, sup->leaving.deadline_ns);
     hf_hooks_hurry(sup->at.hooks, hf_sup_answer_by(sup), true);
+    hf_sup_check_safe(sup);
 }
 
 void hf_act_unleave(struct hf_sup *sup)
@@ -170,6 +174,7 @@ void hf_act_unleave(struct hf_sup *sup)
     hf_ship_deadline(sup->at.ship, 0);
     hf_hooks_release(sup->at.hooks, false);
     sup->at.final_settled = false;
+    hf_sup_window_forget(sup);
     hf_sup_every_start(sup);
 }
 
@@ -376,6 +381,9 @@ void hf_sup_signals_close(struct hf_sup *sup)
 static void on_notice(void *user, const struct hf_notice *n)
 {
     struct hf_sup *sup = user;
+    if (n->kind == HF_NOTICE_REBALANCE) {
+        hf_sup_hint(sup, n);
+    }
     if (n->kind != HF_NOTICE_RECLAIM) {
         return;
     }
@@ -385,7 +393,9 @@ static void on_notice(void *user, const struct hf_notice *n)
 
 static void on_withdrawn(void *user, const struct hf_notice *n)
 {
-    hf_sup_withdrawn(user, n);
+    if (n->kind == HF_NOTICE_RECLAIM) {
+        hf_sup_withdrawn(user, n);
+    }
 }
 
 static void on_health(void *user, enum hf_watch_health health, const struct hf_err *why)

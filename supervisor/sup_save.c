@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "checkpoint/retain.h"
 #include "supervisor/sup.h"
+#include "supervisor/window.h"
 
 #define EVERY_RETRY_MS 5000
 
@@ -32,12 +33,19 @@ static void on_joined(void *user, uint32_t rank, uint32_t world, uint32_t life,
     hf_sup_status_changed(sup);
 }
 
+static const char *ask_name(enum hf_ask ask)
+{
+    static const char *const names[] = {"own", "every", "hint", "notice", "window"};
+    return names[ask];
+}
+
 static const char *reason_of(const struct hf_sup *sup, uint64_t request)
 {
     if (request == 0 || request != sup->at.request) {
         return sup->leaving.notice && request != 0 ? "notice" : "own";
     }
-    return sup->at.ask == HF_ASK_EVERY && !sup->leaving.notice ? "every" : "notice";
+    bool became_final = sup->leaving.notice && sup->at.ask < HF_ASK_NOTICE;
+    return ask_name(became_final ? HF_ASK_NOTICE : sup->at.ask);
 }
 
 /* The path that HOLDFAST_RESUME will name: the one that was saved, or the first of several. */
@@ -60,6 +68,22 @@ static struct hf_saved *saved_of_hook(struct hf_sup *sup, const struct hf_hook_s
     return s;
 }
 
+/* Ranks are held from the step at which they save; where they are beyond it already, that moment
+ * is not known. */
+static void measure(struct hf_sup *sup, const struct hf_hook_save *h)
+{
+    struct hf_attempt *at = &sup->at;
+    if (h->request == 0 || h->request != at->request || at->asked_ns == 0) {
+        return;
+    }
+    struct hf_hooks_status st;
+    hf_hooks_get_status(at->hooks, &st);
+    uint64_t now = hf_now_ns();
+    bool there = st.step == h->step && st.step_changed_ns > at->asked_ns;
+    at->capture_ms = (now - at->asked_ns) / HF_MS + 1;
+    at->held_ms = (now - (there ? st.step_changed_ns : at->asked_ns)) / HF_MS + 1;
+}
+
 static void on_saved(void *user, const struct hf_hook_save *h)
 {
     struct hf_sup *sup = user;
@@ -75,8 +99,18 @@ static void on_saved(void *user, const struct hf_hook_save *h)
         hf_ship_has(at->ship, h->life, h->request, h->step)) {
         return;
     }
+    measure(sup, h);
     hf_hooks_set_newest(at->hooks, h->paths.items[0], h->step);
     hf_ship_add(at->ship, saved_of_hook(sup, h));
+    hf_sup_disk_look(sup);
+}
+
+static void on_part(void *user, const struct hf_strv *paths)
+{
+    struct hf_sup *sup = user;
+    if (!sup->at.ending.superseded) {
+        hf_ship_early(sup->at.ship, paths);
+    }
 }
 
 static const char *end_name(enum hf_request_end how)
@@ -96,15 +130,20 @@ static void on_request_ended(void *user, uint64_t request, enum hf_request_end h
     enum hf_ask ask = at->ask;
     at->ask = HF_ASK_NONE;
     at->request = 0;
+    if (how != HF_REQUEST_SAVED) {
+        hf_ship_early_drop(at->ship); /* the parts that came never make a whole */
+    }
     if (sup->state != HF_JOB_LEAVING) {
-        if (how != HF_REQUEST_SAVED && ask == HF_ASK_EVERY) {
-            hf_log(&sup->log, HF_LOG_DEBUG, "the periodic save was not made: %s", why);
+        if (how != HF_REQUEST_SAVED && ask != HF_ASK_NONE) {
+            hf_log(&sup->log, HF_LOG_DEBUG, "the save was not made: %s", why);
         }
         return;
     }
     at->final_settled = true;
-    if (how == HF_REQUEST_SAVED) {
-        hf_hooks_release(at->hooks, true);
+    if (at->window == HF_WINDOW_SECOND) {
+        hf_sup_window_second_ended(sup, how == HF_REQUEST_SAVED, why);
+    } else if (how == HF_REQUEST_SAVED) {
+        hf_sup_window_first_saved(sup);
     } else {
         snprintf(at->save_why, sizeof(at->save_why), "%.*s", (int)sizeof(at->save_why) - 1, why);
         hf_log(&sup->log, HF_LOG_WARN, "the training program did not save for the notice: %s", why);
@@ -137,6 +176,7 @@ static void on_done(void *user)
 const struct hf_hooks_cb hf_sup_hooks_cb = {
     .joined = on_joined,
     .saved = on_saved,
+    .part = on_part,
     .request_ended = on_request_ended,
     .resumed = on_resumed,
     .done = on_done,
@@ -166,18 +206,19 @@ const struct hf_watchdir_cb hf_sup_watchdir_cb = {.found = on_found};
 
 /* ---- asking ---- */
 
-static enum hf_rc ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err)
+enum hf_rc hf_sup_ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err)
 {
     struct hf_attempt *at = &sup->at;
-    bool leave = why == HF_ASK_NOTICE;
+    bool leave = why >= HF_ASK_NOTICE;
     uint64_t id = 0;
     uint64_t deadline = leave ? hf_sup_answer_by(sup) : 0;
-    HF_TRY(hf_hooks_request(at->hooks, deadline, leave, leave ? "notice" : "every", &id, err));
+    HF_TRY(hf_hooks_request(at->hooks, deadline, leave, ask_name(why), &id, err));
     at->ask = why;
     at->request = id;
+    at->asked_ns = hf_now_ns();
     cJSON *f = hf_json_obj();
     hf_json_add_int(f, "request", (int64_t)id);
-    hf_json_add_str(f, "reason", leave ? "notice" : "every");
+    hf_json_add_str(f, "reason", ask_name(why));
     hf_event(&sup->events, at->claim.attempt, "request", f);
     return HF_OK;
 }
@@ -186,18 +227,20 @@ static void every_due(void *user)
 {
     struct hf_sup *sup = user;
     struct hf_attempt *at = &sup->at;
-    if (sup->state != HF_JOB_RUNNING || sup->every_ms == 0) {
+    if (sup->state != HF_JOB_RUNNING || (sup->every_ms == 0 && !at->hinted)) {
         return;
     }
     /* A save of any kind since then counts: the next is due that much later. */
-    uint64_t due = at->last_save_ns + sup->every_ms * HF_MS;
     uint64_t now = hf_now_ns();
+    uint64_t due = at->hinted ? now : at->last_save_ns + sup->every_ms * HF_MS;
     uint64_t wait_ms = now < due ? (due - now) / HF_MS + 1 : EVERY_RETRY_MS;
     struct hf_err err = {0};
-    if (now >= due && hf_ship_idle(at->ship)) {
-        if (ask(sup, HF_ASK_EVERY, &err) == HF_OK) {
+    if (now >= due && (at->hinted || hf_ship_idle(at->ship))) {
+        if (hf_sup_ask(sup, at->hinted ? HF_ASK_HINT : HF_ASK_EVERY, &err) == HF_OK ||
+            (at->hinted && at->request != 0)) {
+            at->hinted = false;
             at->last_save_ns = now;
-            wait_ms = sup->every_ms;
+            wait_ms = sup->every_ms > 0 ? sup->every_ms : EVERY_RETRY_MS;
         } else if (err.code != HF_ENOTFOUND && err.code != HF_EAGAIN) {
             hf_log(&sup->log, HF_LOG_DEBUG, "the periodic save was not asked for: %s", err.msg);
         }
@@ -207,9 +250,46 @@ static void every_due(void *user)
 
 void hf_sup_every_start(struct hf_sup *sup)
 {
-    if (sup->every_ms > 0) {
-        hf_timer_start(&sup->every, &sup->loop, sup->every_ms, every_due, sup);
+    uint64_t now = hf_now_ns();
+    uint64_t due = sup->at.last_save_ns + sup->every_ms * HF_MS;
+    if (sup->every_ms > 0 || sup->at.hinted) {
+        bool at_once = sup->at.hinted || now >= due;
+        hf_timer_start(&sup->every, &sup->loop, at_once ? 0 : (due - now) / HF_MS + 1, every_due,
+                       sup);
     }
+}
+
+void hf_sup_hint(struct hf_sup *sup, const struct hf_notice *n)
+{
+    cJSON *f = hf_json_obj();
+    hf_json_add_str(f, "source", n->source);
+    hf_json_add_str(f, "id", n->id);
+    hf_event(&sup->events, sup->at.claim.attempt, "hint", f);
+    hf_log(&sup->log, HF_LOG_INFO, "%s says that this machine may be taken soon: one save is made",
+           n->source);
+    sup->at.hinted = true;
+    hf_sup_every_start(sup);
+}
+
+/* A save is being shipped just now, and by what saves are measured to take there is no time for
+ * another behind it: it becomes the final one, and the ranks may leave. */
+static bool pending_is_final(struct hf_sup *sup)
+{
+    struct hf_attempt *at = &sup->at;
+    int64_t step = -1;
+    if (!hf_ship_pending(at->ship, &step) || at->request != 0 ||
+        hf_window_has_time(hf_sup_leave_by(sup), hf_now_ns(), at->capture_ms, at->ship_ms)) {
+        return false;
+    }
+    cJSON *f = hf_json_obj();
+    hf_json_add_int(f, "step", step);
+    hf_event(&sup->events, at->claim.attempt, "final-pending", f);
+    hf_log(&sup->log, HF_LOG_INFO,
+           "the save of step %" PRId64 " is being shipped; there is no time for another", step);
+    at->window = HF_WINDOW_SHUT;
+    at->final_settled = true;
+    hf_hooks_release(at->hooks, true);
+    return true;
 }
 
 /* The final save: asked for once a notice; what is in flight becomes it. */
@@ -218,7 +298,11 @@ void hf_sup_ask_final(struct hf_sup *sup)
     struct hf_attempt *at = &sup->at;
     struct hf_err err = {0};
     at->save_why[0] = '\0';
-    enum hf_rc rc = ask(sup, HF_ASK_NOTICE, &err);
+    if (pending_is_final(sup)) {
+        hf_sup_check_safe(sup);
+        return;
+    }
+    enum hf_rc rc = hf_sup_ask(sup, HF_ASK_NOTICE, &err);
     if (rc == HF_EAGAIN && at->request != 0) {
         at->final_settled = false;
         hf_hooks_hurry(at->hooks, hf_sup_answer_by(sup), true);
@@ -241,7 +325,8 @@ void hf_sup_ask_final(struct hf_sup *sup)
 void hf_sup_check_safe(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
-    if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship)) {
+    if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship) &&
+        !hf_sup_window_goes_on(sup)) {
         hf_job_event(sup, HF_EV_SAFE);
     }
 }
@@ -296,7 +381,8 @@ static void retain(struct hf_sup *sup)
 
 static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
 {
-    bool by_notice = strcmp(v->reason, "notice") == 0 && sup->leaving.notice;
+    bool by_notice = sup->leaving.notice &&
+                     (strcmp(v->reason, "notice") == 0 || strcmp(v->reason, "window") == 0);
     int64_t spare_ms = 0;
     if (by_notice) {
         int64_t left = (int64_t)(sup->leaving.deadline_ns - v->at_ns);
@@ -339,11 +425,15 @@ static void on_settled(void *user, const struct hf_verdict *v, const char *resum
     struct hf_attempt *at = &sup->at;
     tell_verdict(sup, v);
     if (resume_path != NULL) {
+        bool held_up = sup->limited && !sup->leaving.notice;
+        at->ship_ms = held_up ? 0 : v->took_ms + 1;
+        hf_sup_every_tune(sup);
         at->ending.progressed = true;
         at->ending.beyond_start = true;
         at->last_save_ns = v->at_ns;
         retain(sup);
     }
+    hf_sup_disk_look(sup);
     hf_sup_status_changed(sup);
 }
 

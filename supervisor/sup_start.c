@@ -21,6 +21,7 @@ struct prepare {
     bool open;               /* the store is not open yet */
     bool survives;
     struct hf_pulse *pulse;
+    uint64_t limit_rate; /* bytes a second, 0: none */
     struct hf_run run;
     struct hf_handoff_out out;
     struct hf_restored restored;
@@ -48,6 +49,9 @@ static enum hf_rc open_store(struct prepare *p, struct hf_err *err)
     hf_pulse_end(p->pulse, place);
     HF_TRY(rc);
     p->run.store = hf_store_pulse(p->run.store, p->pulse);
+    if (p->limit_rate > 0) { /* outside: waiting for one's turn is no trouble of the store's */
+        p->run.store = hf_store_limit(p->run.store, p->limit_rate);
+    }
     return HF_OK;
 }
 
@@ -281,6 +285,7 @@ static void claim_done(void *user, const struct hf_err *err)
     struct hf_sup *sup = p->sup;
     sup->prepare_op = NULL;
     sup->run.store = p->run.store;
+    hf_store_limit_lift(sup->run.store, sup->leaving.notice);
     if (err != NULL) {
         claim_failed(sup, p, err);
         return;
@@ -328,6 +333,7 @@ void hf_act_prepare(struct hf_sup *sup)
     p->open = sup->run.store == NULL;
     p->pulse = sup->pulse;
     p->survives = hf_set_bool(set, HF_SET_STORE_SURVIVES);
+    p->limit_rate = (uint64_t)hf_set_int(set, HF_SET_LIMIT_RATE);
     p->run = sup->run;
     sup->at = (struct hf_attempt){.resume_step = -1, .first_step = -1, .last_step = -1};
     p->in = (struct hf_handoff_in){
@@ -475,6 +481,8 @@ void hf_act_start(struct hf_sup *sup)
 void hf_act_running(struct hf_sup *sup)
 {
     hf_sup_every_start(sup);
+    hf_sup_every_learn(sup);
+    hf_sup_disk_look(sup);
     /* A notice that came while the command was being started is acted on now. */
     if (sup->leaving.notice) {
         hf_job_event(sup, HF_EV_NOTICE);

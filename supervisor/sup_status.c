@@ -62,6 +62,8 @@ static cJSON *watch_json(const struct hf_sup *sup)
     int64_t age_ms = st.last_ok_ns > 0 ? (int64_t)((hf_now_ns() - st.last_ok_ns) / HF_MS) : -1;
     add_time(obj, "last_ok", age_ms >= 0 ? hf_wall_ms() - age_ms : 0);
     hf_json_add_int(obj, "polls", (int64_t)st.polls);
+    hf_json_add_int(obj, "ok", (int64_t)st.ok);
+    hf_json_add_int(obj, "noticed", (int64_t)st.noticed);
     hf_json_add_int(obj, "timeouts", (int64_t)st.timeouts);
     hf_json_add_int(obj, "refused", (int64_t)st.refused);
     hf_json_add_int(obj, "server_errors", (int64_t)st.server_errors);
@@ -146,6 +148,7 @@ void hf_sup_status_write(struct hf_sup *sup)
     hf_json_add(obj, "notice", notice_json(sup));
     hf_json_add(obj, "save",
                 at->ship != NULL ? save_json(hf_ship_verdict(at->ship)) : cJSON_CreateNull());
+    hf_json_add_int(obj, "every_ms", (int64_t)sup->every_ms);
     add_time(obj, "heartbeat", at->beat_wall_ms);
     bool over = sup->state == HF_JOB_ENDED;
     hf_json_add_str(obj, "outcome",

@@ -20,7 +20,7 @@ plain=$(sed -n 's/^digest: //p' "$work/undisturbed.txt")
 printf '\n2. The same, preempted twice: notice, save, kill, a fresh machine.\n'
 status=0
 # All but the table and the last line is shown as it comes: these follow the digests' comparison.
-build/holdfast drill --notice 10s --at-step $((steps / 3)) --times 2 --until finished -- \
+build/holdfast drill --no-use-window --notice 10s --at-step $((steps / 3)) --times 2 --until finished -- \
     build/charlm --steps "$steps" "${text[@]}" | tee "$work/drill.txt" |
     sed -u '/^preemption /,$d' || status=$?
 drilled=$(sed -n 's/^digest: //p' "$work/drill.txt")

@@ -7,6 +7,7 @@ machine shows in it. Exit status 1 when a goal is missed, 2 when something could
 import argparse
 import datetime
 import http.server
+import json
 import os
 import statistics
 import subprocess
@@ -21,6 +22,7 @@ HOLDFAST = TOP / "build/holdfast"
 STAMP = TOP / "build/bench/stamp"
 STEPS = TOP / "build/bench/steps"
 STEPS_PY = TOP / "tests/bench/steps.py"
+LOOP_PY = TOP / "tests/e2e/trainers/loop.py"
 
 
 def now_ns():
@@ -217,8 +219,8 @@ def notice(bench, times=7):
     for _ in range(times):
         metadata = Metadata()
         child = bench.start(bench.wrapped(
-            [STEPS, "watch"], "--provider", "aws", "--poll", "200ms", "--metadata-endpoint",
-            metadata.endpoint()))
+            [STEPS, "watch"], "--provider", "aws", "--poll", "200ms", "--no-use-window",
+            "--metadata-endpoint", metadata.endpoint()))
         try:
             wait_for(lambda m=metadata: m.polls >= 3, "three polls of the metadata service")
             metadata.notice = True
@@ -234,8 +236,38 @@ def notice(bench, times=7):
                f"median {statistics.median(delays):.1f} ms, steps of 1 ms, {times} times")
 
 
+def commit_times(bench, late_s, times):
+    """Milliseconds from the last of four ranks' reports to the commit, over a link that is held to
+    64 MiB/s; one rank writes its part that much later than the others."""
+    took = []
+    for _ in range(times):
+        loop = [sys.executable, str(LOOP_PY), "--steps", "20", "--own-every", "20", "--step-ms",
+                "5", "--noise", "--pad", str(24 << 20)]
+        waits = [200, 200, 200, 200 + int(1000 * late_s)]
+        ranks = " ".join(f'RANK={rank} WORLD_SIZE=4 "$@" --save-ms {wait} &'
+                         for rank, wait in enumerate(waits))
+        bench.out(bench.wrapped(["sh", "-c", ranks + " wait", "sh", *loop], "--every=0",
+                                "--block-size=1MiB", "--limit-rate=64MiB"))
+        events = next(bench.folder.glob(f"state/runs/bench-{bench.runs}*/events.jsonl"))
+        verdict = [e for e in map(json.loads, events.read_text().splitlines())
+                   if e["event"] == "verdict"][0]
+        if verdict["kind"] != "local":
+            raise RuntimeError(f"the save failed: {verdict['why']}")
+        took.append(verdict["took_ms"])
+    return statistics.median(took)
+
+
+def ahead(bench, times=3):
+    """How much of a save is left for the end when three of its four parts were complete before."""
+    together = commit_times(bench, 0, times)
+    apart = commit_times(bench, 3, times)
+    bench.show("last report -> commit, 3 of 4 parts ahead", apart, "ms", None,
+               f"all 4 parts at once {together:.0f} ms, at 64 MiB/s")
+    bench.show("  of what it takes with nothing ahead", apart / together, "x", 0.5)
+
+
 ITEMS = {"startup": startup, "idle": idle, "step-c": step_c, "step-python": step_python,
-         "notice": notice}
+         "notice": notice, "ahead": ahead}
 
 
 def main():

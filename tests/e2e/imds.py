@@ -17,6 +17,7 @@ import time
 
 TOKEN_PATH = "/latest/api/token"
 NOTICE_PATH = "/latest/meta-data/spot/instance-action"
+HINT_PATH = "/latest/meta-data/events/recommendations/rebalance"
 
 
 def utc(seconds_from_now):
@@ -33,10 +34,13 @@ class Imds:
     def __init__(self, address="127.0.0.1", port=0):
         self.lock = threading.Lock()
         self.notice = None       # what instance-action answers, None: 404
+        self.hint = None         # the time of a rebalance recommendation, None: 404
+        self.hint_path = HINT_PATH
         self.tokens = set()
         self.token_uses = None   # a token is good for so many GETs, None: for ever
         self.uses = {}
         self.script = []         # statuses to answer with first, one a request
+        self.mute = False        # nothing is answered
         self.mute_tokens = False  # PUT is accepted and never answered: a hop limit of 1
         self.requests = []       # (method, path, status)
         self.over = threading.Event()
@@ -87,6 +91,8 @@ class Imds:
         return 200, token, [("X-aws-ec2-metadata-token-ttl-seconds", ttl)]
 
     def get(self, request):
+        if self.mute:
+            self.over.wait(5)
         status = self.scripted()
         if status is not None:
             return status, "scripted"
@@ -98,6 +104,9 @@ class Imds:
             if self.token_uses is not None and self.uses[token] > self.token_uses:
                 self.tokens.discard(token)
                 return 401, "token has expired"
+        if request.path == HINT_PATH and self.hint is not None:
+            return 200, json.dumps({"noticeTime": self.hint}), [("Content-Type",
+                                                                 "application/json")]
         if request.path != NOTICE_PATH or self.notice is None:
             return 404, "<?xml version='1.0'?><html>404 - Not Found</html>"
         return 200, json.dumps(self.notice), [("Content-Type", "application/json")]

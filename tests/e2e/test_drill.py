@@ -86,7 +86,8 @@ def table(child):
     """The table's rows: name -> one cell a preemption."""
     rows = {}
     for line in child.out.splitlines():
-        match = re.match(r"(notice seen after|request answered|bytes durable|seconds to spare|"
+        match = re.match(r"(notice seen after|request answered|bytes durable|"
+                         r"seconds to spare|second save|"
                          r"step saved|step resumed at|steps lost|time to first step) +(.*)", line)
         if match:
             rows[match[1]] = re.split(r"  +", match[2].strip())

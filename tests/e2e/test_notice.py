@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notices: from signals, a file and a metadata service in every mood; what follows; and what does
 not follow when they are withdrawn."""
+import datetime
+import random
 import signal
+import subprocess
+import threading
 import time
 
 import pytest
 
 from imds import Hole, Imds
-from support import TRAINERS, PYTHON, alive, loop_digest, shell, trainer, until
+from support import TOP, TRAINERS, PYTHON, alive, loop_digest, shell, trainer, until
 
 STEPS = 100000
 FOREVER = trainer("loop.py", "--steps", STEPS, "--step-ms", 5)
@@ -304,7 +308,7 @@ def test_proxies_are_not_asked(hf, imds):
     left_by_notice(hf, child, "aws")
 
 
-def test_tokens_that_expire_all_the_time(hf, imds):
+def test_b1_tokens_that_expire_all_the_time(hf, imds):
     imds.token_uses = 1
     child = started(hf, *on_aws(imds))
     until(lambda: imds.statuses().count(401) >= 3 and imds.statuses().count(404) >= 3,
@@ -314,7 +318,7 @@ def test_tokens_that_expire_all_the_time(hf, imds):
     assert not [line for line in child.warnings if "blind" in line]
 
 
-def test_errors_of_the_service_are_survived(hf, imds):
+def test_b2_errors_of_the_service_are_survived(hf, imds):
     imds.script = [503] * 5
     child = started(hf, *on_aws(imds))
     until(lambda: 404 in imds.statuses(), "a calm answer after 503s")
@@ -363,7 +367,7 @@ def test_a_service_that_is_not_there_and_then_is(hf):
     imds.close()
 
 
-def test_a_black_hole_delays_nothing(hf):
+def test_b8_a_black_hole_delays_nothing(hf):
     hole = Hole()
     begun = time.monotonic()
     child = hf.run_start("--provider=aws", f"--metadata-endpoint={hole.url}", "--poll=50ms",
@@ -380,13 +384,116 @@ def test_a_black_hole_delays_nothing(hf):
     hole.close()
 
 
-def test_a_hop_limit_is_named(hf, imds):
+def test_b7_a_hop_limit_is_named(hf, imds):
     imds.mute_tokens = True
     child = started(hf, *on_aws(imds))
     child.waits_for_error("hop limit", 45)
     assert len([line for line in child.warnings if "hop limit" in line]) == 1
     assert "HttpPutResponseHopLimit" in child.err
     assert alive(hf.command_pid())
+
+
+def test_b1_tokens_that_are_refused_at_random(hf, imds):
+    """Whatever token the service has just forgotten, the notice is seen within one poll."""
+    over = threading.Event()
+
+    def forget():
+        while not over.wait(random.uniform(0.005, 0.08)):
+            with imds.lock:
+                imds.tokens.clear()
+    forgetting = threading.Thread(target=forget)
+    forgetting.start()
+    try:
+        child = started(hf, "--provider=aws", f"--metadata-endpoint={imds.url}", "--poll=200ms")
+        until(lambda: imds.statuses().count(401) >= 5 and 404 in imds.statuses(), "refused tokens")
+        imds.give_notice(60)
+        begun = time.monotonic()
+        hf.waits_for("notice")
+        assert time.monotonic() - begun < 0.2 + 0.8, "one poll, and what a busy machine adds"
+    finally:
+        over.set()
+        forgetting.join()
+    left_by_notice(hf, child, "aws")
+    assert not [line for line in child.warnings if "blind" in line]
+
+
+def test_b6_four_answers_give_four_numbers(hf, imds):
+    """404 is calm, 200 a notice, 5xx a fault of the service, and silence a time-out."""
+    def watch():
+        return hf.status()["watch"]
+    child = started(hf, *on_aws(imds, "--use-window", "--grace=60s"))
+    calm = until(lambda: (w := watch())["ok"] >= 3 and w, "calm answers")
+    assert (calm["noticed"], calm["server_errors"], calm["timeouts"]) == (0, 0, 0)
+    imds.script = [500] * 3
+    broken = until(lambda: (w := watch())["server_errors"] >= 3 and w, "errors")
+    assert (broken["noticed"], broken["timeouts"]) == (0, 0)
+    imds.mute = True
+    silent = until(lambda: (w := watch())["timeouts"] >= 1 and w, "a time-out")
+    assert (silent["noticed"], silent["server_errors"]) == (0, broken["server_errors"])
+    imds.mute = False
+    imds.give_notice(30)
+    noticed = until(lambda: (w := watch())["noticed"] >= 1 and w, "a notice")
+    assert noticed["server_errors"] == broken["server_errors"]
+    child.kill(signal.SIGINT)
+    child.kill(signal.SIGINT)
+    child.wait()
+
+
+def test_m4_a_service_that_fails_for_long_leaves_training_alone(hf, imds):
+    """Shortened: seconds instead of ten minutes of 500. One warning, every step made, and the
+    first good answer counts again."""
+    child = started(hf, *on_aws(imds))
+    until(lambda: 404 in imds.statuses(), "a calm answer")
+    imds.script = [500] * 1000000
+    until(lambda: hf.status()["watch"]["health"] == "blind", "blind")
+    before, begun = hf.step(), time.monotonic()
+    until(lambda: hf.status()["watch"]["server_errors"] >= 6, "many errors")
+    rate = (hf.step() - before) / (time.monotonic() - begun)
+    assert rate > 30, "steps of 5 ms go on"
+    assert len([line for line in child.warnings if "blind" in line]) == 1
+    assert len(hf.events("claimed")) == 1 and not hf.events("notice")
+    imds.script = []
+    until(lambda: hf.status()["watch"]["health"] == "seeing", "seeing")
+    imds.give_notice(60)
+    left_by_notice(hf, child, "aws")
+
+
+@pytest.fixture
+def clock(hf):
+    """Moves the wall clock of what the environment is given to."""
+    library, file = hf.tmp / "shift.so", hf.tmp / "shift"
+    source = TRAINERS.parent / "shift_clock.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-I", TOP, "-o", library, source],
+                   check=True)
+
+    class Clock:
+        env = {**hf.env, "LD_PRELOAD": str(library), "SHIFT_CLOCK": str(file)}
+
+        def shift(self, seconds):
+            (hf.tmp / "shift.tmp").write_text(str(seconds))
+            (hf.tmp / "shift.tmp").rename(file)
+    return Clock()
+
+
+@pytest.mark.parametrize("before, during", [(3600, -3600), (-3600, 3600)])
+def test_g3_the_wall_clock_is_stepped_during_a_notice(hf, imds, clock, before, during):
+    """It is an hour off when the notice comes, and two more while it stands: the deadline is the
+    service's own, and moves for neither."""
+    clock.shift(before)
+    child = started(hf, *on_aws(imds, "--use-window"), env=clock.env)
+    imds.give_notice(10)
+    notice = hf.waits_for("notice")
+    assert 8000 < notice["left_ms"] <= 10000
+    told = datetime.datetime.fromisoformat(notice["ts"].replace("Z", "+00:00")).timestamp()
+    assert abs(told - time.time() - before) < 60, "the clock is off indeed"
+    due = hf.waits_for("window")["second_in_ms"] / 1000
+    begun = time.monotonic()
+    clock.shift(during)
+    until(lambda: len(hf.events("request")) == 2, "the second save")
+    assert abs(time.monotonic() - begun - due) < 1
+    assert child.wait() == 75
+    assert 0 < hf.events("verdict")[-1]["spare_ms"] < 10000
+    assert hf.events("attempt-ended")[0]["outcome"] == "preempted"
 
 
 def test_what_is_no_metadata_service_is_not_trusted(hf, imds):

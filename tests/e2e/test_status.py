@@ -20,7 +20,8 @@ RUN = {
     "store_silent_since": UTC,
     "since": UTC, "last_state": WORD, "supervised": bool, "attempt": NUMBER,
     "supervisor_pid": NUMBER, "command_pid": NUMBER, "protected_by": WORD, "unprotected": bool,
-    "ranks": dict, "watch": dict, "notice": dict, "save": dict, "heartbeat": UTC,
+    "ranks": dict, "every_ms": NUMBER, "watch": dict, "notice": dict, "save": dict,
+    "heartbeat": UTC,
     "outcome": WORD, "exit_status": NUMBER, "events_dropped": NUMBER, "updated": UTC,
 }
 PARTS = {

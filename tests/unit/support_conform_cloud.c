@@ -87,11 +87,10 @@ static void misbehave(enum hf_conform_fault fault, struct hf_http_req *req,
     }
 }
 
-enum hf_poll_result hf_conform_round(const struct hf_conform_subject *s, void *self,
-                                     enum hf_mood mood, const struct hf_conform_plan *plan,
-                                     struct hf_notice_list *ret, struct hf_err *err)
+static enum hf_poll_result round_at(const struct hf_conform_subject *s, void *self, uint64_t now_ns,
+                                    enum hf_mood mood, const struct hf_conform_plan *plan,
+                                    struct hf_notice_list *ret, struct hf_err *err)
 {
-    uint64_t now_ns = hf_now_ns();
     for (unsigned i = 0; i <= HF_POLL_MORE_MAX; i++) {
         struct hf_http_req req;
         assert_int_equal(s->ops->poll_req(self, now_ns, &req, err), HF_OK);
@@ -112,6 +111,13 @@ enum hf_poll_result hf_conform_round(const struct hf_conform_subject *s, void *s
     }
     fail_msg("%s: more than %d requests in a round", s->ops->name, HF_POLL_MORE_MAX + 1);
     return HF_POLL_FAULT;
+}
+
+enum hf_poll_result hf_conform_round(const struct hf_conform_subject *s, void *self,
+                                     enum hf_mood mood, const struct hf_conform_plan *plan,
+                                     struct hf_notice_list *ret, struct hf_err *err)
+{
+    return round_at(s, self, hf_now_ns(), mood, plan, ret, err);
 }
 
 /* The parts */
@@ -246,6 +252,35 @@ static void acknowledges(const struct hf_conform_subject *s, void *self)
     hf_http_req_release(&req);
 }
 
+/* Within two minutes it is seen; it sets no time, stands under one id, and goes. */
+static void hints(const struct hf_conform_subject *s)
+{
+    if (!s->has_hint) {
+        return;
+    }
+    void *self = s->ops->create(ENDPOINT);
+    struct hf_notice_list list;
+    struct hf_err err;
+    char id[sizeof(list.items[0].id)] = "";
+    bool gone = false;
+    for (uint64_t at_s = 1; at_s <= 360 && !gone; at_s++) {
+        enum hf_mood mood = at_s <= 240 ? HF_MOOD_HINT : HF_MOOD_CALM;
+        assert_int_equal(round_at(s, self, at_s * HF_SEC, mood, NULL, &list, &err), HF_POLL_DONE);
+        assert_true(list.len <= 1);
+        assert_true(at_s < 120 || at_s > 240 || list.len == 1);
+        gone = at_s > 240 && list.len == 0;
+        if (list.len == 1) {
+            assert_int_equal(list.items[0].kind, HF_NOTICE_REBALANCE);
+            assert_int_equal(list.items[0].at_wall_ms, 0);
+            assert_string_equal(list.items[0].source, s->ops->name);
+            assert_true(id[0] == '\0' || strcmp(id, list.items[0].id) == 0);
+            memcpy(id, list.items[0].id, sizeof(id));
+        }
+    }
+    assert_true(gone);
+    s->ops->destroy(self);
+}
+
 void hf_conform_cloud(const struct hf_conform_subject *s)
 {
     table(s->ops);
@@ -257,5 +292,6 @@ void hf_conform_cloud(const struct hf_conform_subject *s)
     identities(s, self);
     acknowledges(s, self);
     s->ops->destroy(self);
+    hints(s);
     faults(s);
 }

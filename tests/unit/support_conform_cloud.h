@@ -13,6 +13,7 @@
 enum hf_mood {
     HF_MOOD_CALM,
     HF_MOOD_NOTICE, /* the machine will be taken */
+    HF_MOOD_HINT,   /* an early hint alone; only where has_hint */
     HF_MOOD_OTHER   /* a notice that differs from that of HF_MOOD_NOTICE */
 };
 
@@ -21,6 +22,7 @@ struct hf_conform_subject {
     /* The healthy service's answer. act ANSWER only. `mood` points at an enum hf_mood. */
     hf_httpd_fn *serve;
     bool has_other; /* whether a second, different notice is possible */
+    bool has_hint;  /* whether the provider gives early hints */
 };
 
 /* What goes wrong with a request. */

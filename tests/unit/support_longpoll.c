@@ -142,4 +142,4 @@ static void serve_mood(void *mood, const struct hf_httpd_request *rq, struct hf_
     describe(*(enum hf_mood *)mood, ret);
 }
 
-const struct hf_conform_subject hf_longpoll_subject = {&hf_cloud_longpoll, serve_mood, true};
+const struct hf_conform_subject hf_longpoll_subject = {&hf_cloud_longpoll, serve_mood, true, false};

@@ -98,7 +98,11 @@ int track_setup(void **state)
         b->box[i].at = b->box[i].start = b->box[i].saved_at = -1;
     }
     assert_int_equal(hf_loop_init(&b->loop, NULL), HF_OK);
-    b->cb = (struct hf_hooks_cb){on_joined, on_saved, on_ended, on_resumed, on_done};
+    b->cb = (struct hf_hooks_cb){.joined = on_joined,
+                                 .saved = on_saved,
+                                 .request_ended = on_ended,
+                                 .resumed = on_resumed,
+                                 .done = on_done};
     b->world = RANKS;
     *state = b;
     return 0;

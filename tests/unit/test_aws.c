@@ -5,16 +5,17 @@
  */
 #include "base/prelude.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/fsx.h"
+#include "cloud/notices.h"
 #include "support_conform_cloud.h"
 #include "support_longpoll.h"
 
@@ -36,6 +37,10 @@ static void serve_mood(void *mood, const struct hf_httpd_request *rq, struct hf_
     unsigned n = hf_httpd_header(rq, "X-aws-ec2-metadata-token", token, sizeof(token));
     if (n != 1 || strcmp(token, TOKEN) != 0) {
         ret->status = 401;
+    } else if (strstr(rq->path, "rebalance") != NULL && *(enum hf_mood *)mood == HF_MOOD_HINT) {
+        snprintf(ret->body, sizeof(ret->body), "{\"noticeTime\": \"2026-10-27T08:22:00Z\"}");
+    } else if (strstr(rq->path, "rebalance") != NULL || *(enum hf_mood *)mood == HF_MOOD_HINT) {
+        ret->status = 404;
     } else if (*(enum hf_mood *)mood == HF_MOOD_CALM) {
         ret->status = 404;
         snprintf(ret->body, sizeof(ret->body), "<html>404 - Not Found</html>");
@@ -46,7 +51,7 @@ static void serve_mood(void *mood, const struct hf_httpd_request *rq, struct hf_
     }
 }
 
-static const struct hf_conform_subject aws_subject = {&hf_cloud_aws, serve_mood, true};
+static const struct hf_conform_subject aws_subject = {&hf_cloud_aws, serve_mood, true, true};
 
 static void conforms(void **state)
 {
@@ -73,6 +78,7 @@ struct step {
 
 #define PUT_TOKEN  "PUT /latest/api/token"
 #define GET_NOTICE "GET /latest/meta-data/spot/instance-action"
+#define GET_HINT   "GET /latest/meta-data/events/recommendations/rebalance"
 #define GET_PROOF  "GET /latest/meta-data/instance-id"
 
 static void describe_request(const struct hf_http_req *req, char *ret, size_t size)
@@ -140,8 +146,9 @@ static void token_life(void **state)
         {GET_NOTICE "+A", 404, NULL, NULL, 0, false, DONE},
     };
     run_steps(self, t, first, HF_COUNT(first));
-    static const struct step still[] = {{GET_NOTICE "+A", 404, NULL, NULL, 0, false, DONE}};
-    run_steps(self, t + 84 * HF_SEC, still, 1); /* 16 s left */
+    static const struct step still[] = {{GET_NOTICE "+A", 404, NULL, NULL, 0, false, MORE},
+                                        {GET_HINT "+A", 404, NULL, NULL, 0, false, DONE}};
+    run_steps(self, t + 84 * HF_SEC, still, 2); /* 16 s left */
     static const struct step renewed[] = {
         {PUT_TOKEN, 200, "B", TTL(10), 0, false, MORE},
         {GET_NOTICE "+B", 404, NULL, NULL, 0, false, DONE}, /* used although 10 s are few */
@@ -154,11 +161,13 @@ static void token_life(void **state)
         {GET_NOTICE "+D", 404, NULL, TTL(99999), 0, false, DONE},
     };
     run_steps(self, t + 86 * HF_SEC, again, HF_COUNT(again));
-    static const struct step late[] = {{GET_NOTICE "+D", 404, NULL, NULL, 0, false, DONE}};
-    run_steps(self, t + (86 + 21584) * HF_SEC, late, 1);
+    static const struct step late[] = {{GET_NOTICE "+D", 404, NULL, NULL, 0, false, MORE},
+                                       {GET_HINT "+D", 404, NULL, NULL, 0, false, DONE}};
+    run_steps(self, t + (86 + 21584) * HF_SEC, late, 2);
     static const struct step over[] = {{PUT_TOKEN, 503, NULL, NULL, 0, false, MORE},
-                                       {GET_NOTICE "+D", 404, NULL, NULL, 0, false, DONE}};
-    run_steps(self, t + (86 + 21590) * HF_SEC, over, 2); /* not renewed, but it still stands */
+                                       {GET_NOTICE "+D", 404, NULL, NULL, 0, false, MORE},
+                                       {GET_HINT "+D", 404, NULL, NULL, 0, false, DONE}};
+    run_steps(self, t + (86 + 21590) * HF_SEC, over, 3); /* not renewed, but it still stands */
     static const struct step gone[] = {{PUT_TOKEN, 503, NULL, NULL, 0, false, FAULT}};
     run_steps(self, t + (86 + 21600) * HF_SEC, gone, 1);
     hf_cloud_aws.destroy(self);
@@ -218,9 +227,158 @@ static void no_tokens(void **state)
                                         {GET_PROOF, 200, "i-0abc", NULL, 0, false, MORE},
                                         {GET_NOTICE, 404, NULL, NULL, 0, false, DONE}};
     run_steps(self, HF_SEC, early, HF_COUNT(early));
-    static const struct step last[] = {{GET_NOTICE, 404, NULL, NULL, 0, false, DONE}};
-    run_steps(self, 300 * HF_SEC, last, 1);
+    static const struct step last[] = {{GET_NOTICE, 404, NULL, NULL, 0, false, MORE},
+                                       {GET_HINT, 404, NULL, NULL, 0, false, DONE}};
+    run_steps(self, 300 * HF_SEC, last, 2);
     run_steps(self, 301 * HF_SEC, early, HF_COUNT(early));
+    hf_cloud_aws.destroy(self);
+}
+
+#define HINTED(t) "{\"noticeTime\": \"2026-10-27T08:22:0" t "Z\"}"
+
+/* One round at `at_s`; its last step fills the list. */
+static void hint_round(void *self, uint64_t at_s, const struct step *s, size_t n,
+                       struct hf_notice_list *ret)
+{
+    ret->len = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct hf_err err = {.code = HF_OK};
+        run_step(self, at_s * HF_SEC, &s[i], ret, &err);
+    }
+}
+
+static void a_hint(void **state)
+{
+    (void)state;
+    void *self = hf_cloud_aws.create(ENDPOINT);
+    struct hf_notice_list list;
+    char id[sizeof(list.items[0].id)];
+    static const struct step first[] = {{PUT_TOKEN, 200, "A", NULL, 0, false, MORE},
+                                        {GET_NOTICE "+A", 404, NULL, NULL, 0, false, DONE}};
+    static const struct step calm[] = {{GET_NOTICE "+A", 404, NULL, NULL, 0, false, DONE}};
+    static const struct step told[] = {{GET_NOTICE "+A", 404, NULL, NULL, 0, false, MORE},
+                                       {GET_HINT "+A", 200, HINTED("1"), NULL, 0, false, DONE}};
+    static const struct step later[] = {{GET_NOTICE "+A", 404, NULL, NULL, 0, false, MORE},
+                                        {GET_HINT "+A", 200, HINTED("2"), NULL, 0, false, DONE}};
+    static const struct step gone[] = {{GET_NOTICE "+A", 404, NULL, NULL, 0, false, MORE},
+                                       {GET_HINT "+A", 404, NULL, NULL, 0, false, DONE}};
+    static const struct step taken[] = {{GET_NOTICE "+A", 200,
+                                         "{\"action\":\"stop\",\"time\":\"2026-10-27T09:00:00Z\"}",
+                                         NULL, 0, false, DONE}};
+    hint_round(self, 10, first, 2, &list);
+    hint_round(self, 14, calm, 1, &list);
+    assert_int_equal(list.len, 0);
+    hint_round(self, 15, told, 2, &list);
+    assert_int_equal(list.len, 1);
+    assert_int_equal(list.items[0].kind, HF_NOTICE_REBALANCE);
+    assert_string_equal(list.items[0].source, "aws");
+    assert_int_equal(list.items[0].at_wall_ms, 0);
+    memcpy(id, list.items[0].id, sizeof(id));
+    /* It stands in the rounds that do not ask for it. */
+    hint_round(self, 16, calm, 1, &list);
+    assert_int_equal(list.len, 1);
+    assert_string_equal(list.items[0].id, id);
+    hint_round(self, 20, told, 2, &list);
+    assert_string_equal(list.items[0].id, id);
+    /* A notice is never kept waiting by it, and stands beside it. */
+    hint_round(self, 25, taken, 1, &list);
+    assert_int_equal(list.len, 2);
+    assert_int_equal(list.items[0].kind, HF_NOTICE_RECLAIM);
+    assert_int_equal(list.items[1].kind, HF_NOTICE_REBALANCE);
+    hint_round(self, 26, later, 2, &list);
+    assert_int_equal(list.len, 1);
+    assert_string_not_equal(list.items[0].id, id);
+    hint_round(self, 31, gone, 2, &list);
+    assert_int_equal(list.len, 0);
+    hf_cloud_aws.destroy(self);
+}
+
+/* Whatever becomes of the hint, the round has its answer; after a fault it is left for a minute. */
+static void hints_that_fail(void **state)
+{
+    (void)state;
+    static const struct {
+        struct step hint;
+        uint64_t again_s;
+    } rows[] = {
+        {{GET_HINT "+A", 500, NULL, NULL, 0, false, DONE}, 60},
+        {{GET_HINT "+A", 403, NULL, NULL, 0, false, DONE}, 60},
+        {{GET_HINT "+A", 200, "", NULL, 0, false, DONE}, 60},
+        {{GET_HINT "+A", 200, "<html>", NULL, 0, false, DONE}, 60},
+        {{GET_HINT "+A", 200, "{\"noticeTime\": 5}", NULL, 0, false, DONE}, 60},
+        {{GET_HINT "+A", 200, "{\"noticeTime\": \"soon\"}", NULL, 0, false, DONE}, 60},
+        {{GET_HINT "+A", 0, NULL, NULL, HF_ETIMEOUT, false, DONE}, 60},
+        {{GET_HINT "+A", 0, NULL, NULL, HF_EIO, true, DONE}, 60},
+        {{GET_HINT "+A", 404, NULL, NULL, 0, false, DONE}, 5},
+    };
+    static const struct step first[] = {{PUT_TOKEN, 200, "A", NULL, 0, false, MORE},
+                                        {GET_NOTICE "+A", 404, NULL, NULL, 0, false, DONE}};
+    static const struct step calm = {GET_NOTICE "+A", 404, NULL, NULL, 0, false, DONE};
+    static const struct step ask = {GET_NOTICE "+A", 404, NULL, NULL, 0, false, MORE};
+    for (size_t i = 0; i < HF_COUNT(rows); i++) {
+        void *self = hf_cloud_aws.create(ENDPOINT);
+        struct hf_notice_list list;
+        hint_round(self, 10, first, 2, &list);
+        struct step faulty[] = {ask, rows[i].hint};
+        hint_round(self, 20, faulty, 2, &list);
+        assert_int_equal(list.len, 0);
+        hint_round(self, 20 + rows[i].again_s - 1, &calm, 1, &list);
+        hint_round(self, 20 + rows[i].again_s, faulty, 2, &list);
+        hf_cloud_aws.destroy(self);
+    }
+    /* A token that is refused here is renewed in the next round. */
+    void *self = hf_cloud_aws.create(ENDPOINT);
+    struct hf_notice_list list;
+    hint_round(self, 10, first, 2, &list);
+    struct step refused[] = {ask, {GET_HINT "+A", 401, NULL, NULL, 0, false, DONE}};
+    hint_round(self, 20, refused, 2, &list);
+    hint_round(self, 21, first, 2, &list);
+    hf_cloud_aws.destroy(self);
+}
+
+/* Of the sanitizer's allocator, where it is there. */
+size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+
+static size_t bytes_in_use(void)
+{
+    return __sanitizer_get_current_allocated_bytes != NULL
+               ? __sanitizer_get_current_allocated_bytes()
+               : mallinfo2().uordblks;
+}
+
+/* Row B5: rounds without end, in every mood and with every fault. What is kept between them is of
+ * fixed size: as much is in use after the second half as after the first. */
+static void b5_a_million_polls(void **state)
+{
+    (void)state;
+    const char *more = getenv("HOLDFAST_TEST_LONG");
+    unsigned rounds = more != NULL && *more != '\0' ? 1000000 : 100000;
+    void *self = hf_cloud_aws.create(ENDPOINT);
+    struct hf_notices standing = {.window_ms = 120000, .rearm_ms = 300000};
+    struct hf_notices_change changes[HF_NOTICES_CHANGES_MAX];
+    size_t at_half = 0;
+    unsigned told = 0;
+    for (unsigned i = 0; i < rounds; i++) {
+        enum hf_mood mood = i % 97 == 0   ? HF_MOOD_NOTICE
+                            : i % 89 == 0 ? HF_MOOD_OTHER
+                                          : HF_MOOD_CALM;
+        struct hf_conform_plan plan = {
+            .fault = (enum hf_conform_fault)(i % HF_CONFORM_FAULTS), .from = i % 3, .to = i % 3};
+        struct hf_notice_list list = {.len = 0};
+        struct hf_err err = {.code = HF_OK};
+        if (hf_conform_round(&aws_subject, self, mood, &plan, &list, &err) == HF_POLL_DONE) {
+            told += (unsigned)hf_notices_update(&standing, &list, i * HF_SEC, 0, changes);
+        }
+        assert_true(standing.len <= HF_NOTICES_KEPT_MAX);
+        if (i == rounds / 2) {
+            at_half = bytes_in_use();
+        }
+    }
+    assert_true(told > rounds / 200);
+    size_t at_end = bytes_in_use();
+    if (at_end > at_half + 16384) {
+        fail_msg("%zu bytes more after %u rounds", at_end - at_half, rounds / 2);
+    }
     hf_cloud_aws.destroy(self);
 }
 
@@ -441,15 +599,12 @@ static void firmware(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conforms),
-        cmocka_unit_test(longpoll_conforms),
-        cmocka_unit_test(token_life),
-        cmocka_unit_test(refused_tokens),
-        cmocka_unit_test(no_tokens),
-        cmocka_unit_test(hop_limit),
-        cmocka_unit_test(faults_are_told_apart),
-        cmocka_unit_test(bodies),
-        cmocka_unit_test(registry),
+        cmocka_unit_test(conforms),        cmocka_unit_test(longpoll_conforms),
+        cmocka_unit_test(token_life),      cmocka_unit_test(refused_tokens),
+        cmocka_unit_test(no_tokens),       cmocka_unit_test(a_hint),
+        cmocka_unit_test(hints_that_fail), cmocka_unit_test(b5_a_million_polls),
+        cmocka_unit_test(hop_limit),       cmocka_unit_test(faults_are_told_apart),
+        cmocka_unit_test(bodies),          cmocka_unit_test(registry),
         cmocka_unit_test(firmware),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -487,6 +487,7 @@ static void table(void **state)
         {"request answered", {"3000 ms", "unknown", "not asked"}},
         {"bytes durable", {"4096", "unknown", "4096"}},
         {"seconds to spare", {"25.0", "unknown", "no notice"}},
+        {"second save", {"none", "none", "none"}},
         {"step saved", {"60", "unknown", "30"}},
         {"step resumed at", {"61", "unknown", "31"}},
         {"steps lost", {"3", "unknown", "33"}},

@@ -90,7 +90,11 @@ static void on_done(void *user)
 
 static enum hf_rc open_attempt(struct bench *b, uint32_t attempt, struct hf_err *err)
 {
-    static const struct hf_hooks_cb cb = {on_joined, on_saved, on_ended, on_resumed, on_done};
+    static const struct hf_hooks_cb cb = {.joined = on_joined,
+                                          .saved = on_saved,
+                                          .request_ended = on_ended,
+                                          .resumed = on_resumed,
+                                          .done = on_done};
     struct hf_hooks_cfg cfg = {
         .dir = b->dir, .run = "r", .attempt = attempt, .save_dir = b->dir, .resume_step = -1};
     return hf_hooks_open(&b->loop, &cfg, &cb, b, &b->hooks, err);

@@ -257,7 +257,7 @@ static void serve_anything(void *mood, const struct hf_httpd_request *rq,
 static void many_rounds_take_no_memory(void **state)
 {
     (void)state;
-    static const struct hf_conform_subject subject = {&hf_cloud_aws, serve_anything, false};
+    static const struct hf_conform_subject subject = {&hf_cloud_aws, serve_anything, false, false};
     struct hf_notices s = {.window_ms = 120000, .rearm_ms = 300000};
     struct hf_notices_change changes[HF_NOTICES_CHANGES_MAX];
     struct hf_notice_list list;

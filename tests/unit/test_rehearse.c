@@ -218,6 +218,29 @@ static void notice_body(void **state)
     assert_int_equal(hf_rehearsal_seen_ns(f->service), 0); /* anew */
 }
 
+static void hint_body(void **state)
+{
+    struct fixture *f = *state;
+    HF_CLEANUP(hf_freep) char *token = fresh_token(f, TTL ": 60");
+    const char *const headers[] = {token, NULL};
+    static const char path[] = "/latest/meta-data/events/recommendations/rebalance";
+    assert_int_equal(ask(f, "GET", path, NULL), 401);
+    assert_int_equal(ask(f, "GET", path, headers), 404);
+    hf_rehearsal_hint(f->service);
+    assert_int_equal(ask(f, "GET", PATH, headers), 404);
+    assert_int_equal(ask(f, "GET", path, headers), 200);
+    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
+    const char *text;
+    int64_t at_ms;
+    assert_int_equal(hf_json_parse(hf_buf_span(&f->req.reply), 4096, &json, NULL), HF_OK);
+    assert_int_equal(hf_json_get_str(json, "noticeTime", &text, NULL), HF_OK);
+    assert_int_equal(strlen(text), 20);
+    assert_int_equal(hf_utc_parse(text, &at_ms, NULL), HF_OK);
+    assert_in_range(hf_wall_ms() - at_ms, 0, 60000);
+    hf_rehearsal_calm(f->service);
+    assert_int_equal(ask(f, "GET", path, headers), 404);
+}
+
 static void taken_port(void **state)
 {
     struct fixture *f = *state;
@@ -368,10 +391,9 @@ int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(token_requests),   WITH(questions),
-        WITH(tokens_end),       WITH(notice_body),
-        WITH(taken_port),       WITH(watcher_sees_it),
-        WITH(watcher_in_chaos), cmocka_unit_test(rows_of_faults),
+        WITH(token_requests),  WITH(questions),        WITH(tokens_end),
+        WITH(notice_body),     WITH(hint_body),        WITH(taken_port),
+        WITH(watcher_sees_it), WITH(watcher_in_chaos), cmocka_unit_test(rows_of_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,8 @@ static void test_table(void **state)
         assert_true(row->commands != 0);
         assert_int_equal(hf_settings_find(row->name), id);
         assert_true((row->arg == NULL) == (row->type == HF_SET_BOOL));
-        assert_true((row->words != NULL) == (row->type == HF_SET_ENUM));
+        assert_true(row->words == NULL || row->type == HF_SET_ENUM || row->type == HF_SET_DURATION);
+        assert_true(row->type != HF_SET_ENUM || row->words != NULL);
         assert_true(row->help[strlen(row->help) - 1] != '.');
         for (size_t i = 0; row->env != NULL && i < HF_COUNT(taken); i++) {
             assert_string_not_equal(row->env, taken[i]);

@@ -438,6 +438,189 @@ static void stopped(void **state)
     hf_ship_free(NULL);
 }
 
+/* ---- parts of a save to come ---- */
+
+#define UNIQUE 2 /* blocks of a folder: the first two are the same */
+
+static void early(struct ship_scene *s, const char *folder)
+{
+    struct hf_strv paths = {0};
+    hf_strv_add(&paths, folder);
+    hf_ship_early(s->ship, &paths);
+    hf_strv_clear(&paths);
+}
+
+static void a_part_is_put_ahead(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    HF_CLEANUP(hf_freep) char *folder = ship_folder(&s, 10);
+    early(&s, folder);
+    assert_false(hf_ship_idle(s.ship));
+    ship_story(&s, "");
+    assert_int_equal(store_count(s.bench.store, "job/data/000001-000001-"), UNIQUE);
+    assert_int_equal(hf_ship_verdict(s.ship)->kind, HF_VERDICT_NONE);
+    hf_store_fault_set(s.bench.store, HF_SFAULT_FAIL, 0, false);
+    hf_ship_add(s.ship, ship_saved(folder, 10));
+    ship_story(&s, "S10 ");
+    assert_true(hf_store_fault_calls(s.bench.store) <= 3); /* no block was put */
+    assert_int_equal(s.last.bytes_sent, 4096 + SHIP_BYTES - 8192);
+    assert_int_equal(ship_step_of(&s, 1, 1), 10);
+    /* The next number begins anew. */
+    HF_CLEANUP(hf_freep) char *next = ship_folder(&s, 20);
+    early(&s, next);
+    ship_story(&s, "");
+    hf_ship_add(s.ship, ship_saved(next, 20));
+    ship_story(&s, "S20 ");
+    assert_int_equal(store_count(s.bench.store, "job/data/000001-000002-"), 1);
+    assert_int_equal(s.last.bytes_sent, SHIP_BYTES - 8192);
+    ship_close(&s);
+}
+
+/* A part that comes while an older save is on its way belongs to the number after it. */
+static void a_part_waits_for_the_save_before_it(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    ship_hold_pool(&s);
+    ship_add(&s, 10);
+    ship_until_has(&s, 10);
+    HF_CLEANUP(hf_freep) char *folder = ship_folder(&s, 20);
+    early(&s, folder);
+    ship_release_pool(&s);
+    ship_story(&s, "S10 ");
+    assert_int_equal(store_count(s.bench.store, "job/data/000001-000001-"), UNIQUE);
+    assert_int_equal(store_count(s.bench.store, "job/data/000001-000002-"), 1);
+    hf_ship_add(s.ship, ship_saved(folder, 20));
+    ship_story(&s, "S20 ");
+    assert_int_equal(ship_step_of(&s, 1, 2), 20);
+    ship_close(&s);
+}
+
+static void a_part_of_nothing_gives_way(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    ship_hold_pool(&s);
+    HF_CLEANUP(hf_freep) char *folder = ship_folder(&s, 10);
+    early(&s, folder);
+    assert_false(hf_ship_idle(s.ship));
+    ship_add(&s, 20);
+    ship_until_has(&s, 20);
+    ship_release_pool(&s);
+    ship_story(&s, "S20 ");
+    assert_int_equal(store_count(s.bench.store, "job/data/"), UNIQUE); /* none of step 10's */
+    /* Given up by name, nothing is put either. */
+    ship_hold_pool(&s);
+    early(&s, folder);
+    hf_ship_early_drop(s.ship);
+    ship_release_pool(&s);
+    ship_story(&s, "");
+    assert_int_equal(store_count(s.bench.store, "job/data/"), UNIQUE);
+    ship_close(&s);
+}
+
+static void a_part_that_fails_costs_nothing(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    HF_CLEANUP(hf_freep) char *folder = ship_folder(&s, 10);
+    ship_break_store(&s, HF_SFAULT_FAIL, 2);
+    early(&s, folder);
+    early(&s, "/no/such/folder");
+    ship_story(&s, "");
+    ship_break_store(&s, HF_SFAULT_FAIL, 0);
+    hf_ship_add(s.ship, ship_saved(folder, 10));
+    ship_story(&s, "S10 ");
+    assert_int_equal(s.last.bytes_sent, 4096 + SHIP_BYTES - 8192);
+    ship_close(&s);
+}
+
+/* ---- a notice's second save; room ---- */
+
+static void a_failed_second_save_leaves_the_first_verdict(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    ship_add(&s, 10);
+    ship_story(&s, "S10 ");
+    HF_CLEANUP(hf_freep) char *folder = ship_folder(&s, 20);
+    struct hf_saved *second = ship_saved(folder, 20);
+    hf_free(second->reason);
+    second->reason = hf_strdup("window");
+    ship_break_store(&s, HF_SFAULT_FAIL, 1);
+    ship_no_patience(&s);
+    hf_ship_add(s.ship, second);
+    ship_story(&s, "F20 ");
+    assert_int_equal(s.last.kind, HF_VERDICT_STALE);
+    assert_int_equal(s.last.step, 10);
+    assert_string_equal(s.last.reason, "window");
+    assert_int_equal(hf_ship_verdict(s.ship)->kind, HF_VERDICT_LOCAL);
+    assert_int_equal(hf_ship_verdict(s.ship)->step, 10);
+    ship_break_store(&s, HF_SFAULT_FAIL, 0);
+    ship_close(&s);
+}
+
+static bool folder_20_is_gone(void *user)
+{
+    return !ship_folder_there(user, 20);
+}
+
+/* Row N4: what gave way leaves the disk while the upload before it is still under way. */
+static void n4_what_gave_way_leaves_at_once(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    ship_hold_pool(&s);
+    for (int64_t step = 10; step <= 30; step += 10) {
+        ship_add(&s, step);
+        ship_until_has(&s, step);
+    }
+    assert_string_equal(s.story, "K20 ");
+    int64_t pending = 0;
+    assert_true(hf_ship_pending(s.ship, &pending));
+    assert_int_equal(pending, 30);
+    assert_true(hf_test_run_until(&s.loop, folder_20_is_gone, &s, SHIP_WAIT_MS));
+    assert_true(ship_folder_there(&s, 10) && ship_folder_there(&s, 30));
+    ship_release_pool(&s);
+    ship_story(&s, "K20 S10 S30 ");
+    assert_false(hf_ship_pending(s.ship, &pending));
+    ship_close(&s);
+}
+
+/* Folders of failed saves go, oldest first; never what was committed or reported last. */
+static void room_is_made(void **state)
+{
+    (void)state;
+    struct ship_scene s;
+    ship_new(&s);
+    ship_add(&s, 10);
+    ship_story(&s, "S10 ");
+    ship_break_store(&s, HF_SFAULT_FAIL, 1);
+    for (int64_t step = 20; step <= 40; step += 10) {
+        ship_no_patience(&s);
+        ship_add(&s, step);
+        ship_until_idle(&s);
+    }
+    ship_story(&s, "F20 F30 F40 ");
+    hf_ship_trim(s.ship, 1); /* there is room: nothing goes */
+    ship_until_idle(&s);
+    assert_true(ship_folder_there(&s, 20) && ship_folder_there(&s, 30));
+    hf_ship_trim(s.ship, UINT64_MAX / 2);
+    ship_until_idle(&s);
+    assert_false(ship_folder_there(&s, 20) || ship_folder_there(&s, 30));
+    assert_true(ship_folder_there(&s, 10)); /* committed */
+    assert_true(ship_folder_there(&s, 40)); /* what ranks that restart would load */
+    ship_break_store(&s, HF_SFAULT_FAIL, 0);
+    ship_close(&s);
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -465,6 +648,13 @@ int main(void)
         cmocka_unit_test(a_save_that_is_not_there),
         cmocka_unit_test(adopted),
         cmocka_unit_test(stopped),
+        cmocka_unit_test(a_part_is_put_ahead),
+        cmocka_unit_test(a_part_waits_for_the_save_before_it),
+        cmocka_unit_test(a_part_of_nothing_gives_way),
+        cmocka_unit_test(a_part_that_fails_costs_nothing),
+        cmocka_unit_test(a_failed_second_save_leaves_the_first_verdict),
+        cmocka_unit_test(n4_what_gave_way_leaves_at_once),
+        cmocka_unit_test(room_is_made),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

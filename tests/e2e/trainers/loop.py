@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import sys
 import time
 
@@ -20,6 +21,7 @@ def main():
     p.add_argument("--step-ms", type=float, default=20)
     p.add_argument("--save-ms", type=float, default=0)
     p.add_argument("--pad", type=int, default=0, help="bytes of padding in a checkpoint")
+    p.add_argument("--noise", action="store_true", help="padding that no two blocks share")
     p.add_argument("--out", default="")
     p.add_argument("--crash-at", type=int, default=-1)
     p.add_argument("--crash-once", default="", help="crash only if this file is not there")
@@ -62,7 +64,8 @@ def main():
             os.rename(tmp, os.path.join(path, "rank%d.json" % rank))
             if a.pad:
                 with open(os.path.join(path, "pad%d.bin" % rank), "wb") as f:
-                    f.write(bytes([step & 255]) * a.pad)
+                    f.write(random.Random(step * 1000 + rank).randbytes(a.pad) if a.noise
+                            else bytes([step & 255]) * a.pad)
             run.saved()
     run.done()
     print("digest %s" % state["digest"], flush=True)
