@@ -78,10 +78,12 @@ struct hf_standing {
     struct hf_notice what; /* source "": a free place */
     uint64_t deadline_ns;
     bool for_good; /* by a signal: it is never withdrawn */
+    bool guessed;  /* nobody told a time: the deadline is --grace */
 };
 
 struct hf_leaving {
-    bool notice; /* a notice stands */
+    bool notice;  /* a notice stands */
+    bool guessed; /* nobody told the deadline that counts */
     uint64_t deadline_ns;
     uint64_t seen_ns; /* when the first of those that stand was seen */
     struct hf_standing standing[HF_NOTICE_SOURCES];
@@ -183,8 +185,9 @@ void hf_sup_window_second_ended(struct hf_sup *sup, bool saved, const char *why)
 void hf_sup_window_forget(struct hf_sup *sup); /* the notice no longer stands */
 
 /* sup_leave.c */
+enum hf_notice_how { HF_NOTICE_TOLD = 0, HF_NOTICE_FOR_GOOD = 1, HF_NOTICE_GUESSED = 2 };
 void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadline_ns,
-                   bool for_good);
+                   unsigned how); /* enum hf_notice_how */
 uint64_t
 hf_sup_leave_by(const struct hf_sup *sup); /* the deadline, less what ending the tree takes */
 uint64_t hf_sup_answer_by(const struct hf_sup *sup); /* the ranks' deadline for their save */

@@ -85,6 +85,7 @@ static void nearest_deadline(struct hf_leaving *lv)
         }
         if (!lv->notice || s->deadline_ns < lv->deadline_ns) {
             lv->deadline_ns = s->deadline_ns;
+            lv->guessed = s->guessed;
         }
         lv->notice = true;
     }
@@ -106,7 +107,7 @@ static void tell_notice(struct hf_sup *sup, const struct hf_notice *n)
 }
 
 void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadline_ns,
-                   bool for_good)
+                   unsigned how)
 {
     struct hf_leaving *lv = &sup->leaving;
     struct hf_standing *place = place_of(lv, n->source);
@@ -118,7 +119,8 @@ void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadl
         place->deadline_ns = deadline_ns;
     }
     place->what = *n;
-    place->for_good = place->for_good || for_good;
+    place->for_good = place->for_good || (how & HF_NOTICE_FOR_GOOD) != 0;
+    place->guessed = (how & HF_NOTICE_GUESSED) != 0;
     if (!lv->notice) {
         lv->seen_ns = hf_now_ns();
     }
@@ -305,7 +307,8 @@ static void notice_by_signal(struct hf_sup *sup, int sig)
     }
     snprintf(n.id, sizeof(n.id), "signal-%d", sig);
     snprintf(n.action, sizeof(n.action), "SIG%s", sigabbrev_np(sig));
-    hf_sup_notice(sup, &n, hf_now_ns() + sup->grace_ms * HF_MS, true);
+    hf_sup_notice(sup, &n, hf_now_ns() + sup->grace_ms * HF_MS,
+                  HF_NOTICE_FOR_GOOD | HF_NOTICE_GUESSED);
 }
 
 static bool in_foreground(void)
@@ -388,7 +391,7 @@ static void on_notice(void *user, const struct hf_notice *n)
         return;
     }
     uint64_t deadline = hf_notice_deadline(n, hf_now_ns(), hf_wall_ms(), sup->provider->window_ms);
-    hf_sup_notice(sup, n, deadline, false);
+    hf_sup_notice(sup, n, deadline, HF_NOTICE_TOLD);
 }
 
 static void on_withdrawn(void *user, const struct hf_notice *n)
@@ -433,19 +436,23 @@ void hf_sup_watch_start(struct hf_sup *sup)
 
 /* The file may hold the time that is left ("120s") or the time of the end (RFC 3339); else
  * --grace counts. */
-static uint64_t notice_file_deadline(struct hf_sup *sup, const char *path)
+static uint64_t notice_file_deadline(struct hf_sup *sup, const char *path, unsigned *ret_how)
 {
     struct hf_buf text;
     hf_buf_init(&text, 4096);
     uint64_t now = hf_now_ns();
     uint64_t left_ms = sup->grace_ms;
+    *ret_how = HF_NOTICE_GUESSED;
     if (hf_fs_read(path, &text, NULL) == HF_OK && text.len > 0) {
         text.data[strcspn(text.data, " \t\r\n")] = '\0';
         int64_t at = 0;
         if (hf_utc_parse(text.data, &at, NULL) == HF_OK) {
             int64_t left = at - hf_wall_ms();
             left_ms = left > 0 ? (uint64_t)left : 0;
-        } else if (text.data[0] != '\0' && hf_duration_parse(text.data, &left_ms, NULL) != HF_OK) {
+            *ret_how = HF_NOTICE_TOLD;
+        } else if (hf_duration_parse(text.data, &left_ms, NULL) == HF_OK) {
+            *ret_how = HF_NOTICE_TOLD;
+        } else {
             left_ms = sup->grace_ms;
         }
     }
@@ -468,7 +475,9 @@ void hf_sup_check_notice_file(struct hf_sup *sup)
     snprintf(n.id, sizeof(n.id), "file");
     sup->leaving.file_seen = there;
     if (there) {
-        hf_sup_notice(sup, &n, notice_file_deadline(sup, path), false);
+        unsigned how = HF_NOTICE_GUESSED;
+        uint64_t deadline = notice_file_deadline(sup, path, &how);
+        hf_sup_notice(sup, &n, deadline, how);
     } else {
         hf_sup_withdrawn(sup, &n);
     }

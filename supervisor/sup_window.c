@@ -22,8 +22,9 @@ void hf_sup_window_first_saved(struct hf_sup *sup)
     struct hf_attempt *at = &sup->at;
     uint64_t second =
         hf_window_second_at(hf_sup_leave_by(sup), hf_now_ns(), at->capture_ms, at->ship_ms);
-    if (!hf_set_bool(sup->ctx->settings, HF_SET_USE_WINDOW) || second == 0 ||
-        at->window != HF_WINDOW_NONE) {
+    /* Whoever sends a signal waits for the end, and may have less patience than --grace says. */
+    if (!hf_set_bool(sup->ctx->settings, HF_SET_USE_WINDOW) || sup->leaving.guessed ||
+        second == 0 || at->window != HF_WINDOW_NONE) {
         at->window = HF_WINDOW_SHUT;
         hf_hooks_release(at->hooks, true);
         return;
@@ -82,7 +83,8 @@ bool hf_sup_window_goes_on(struct hf_sup *sup)
         shut(sup);
         return false;
     }
-    uint64_t in_ms = stands(v, at->asked_ns) ? (second - now) / HF_MS : 0;
+    bool waits = stands(v, at->asked_ns) && !sup->leaving.guessed;
+    uint64_t in_ms = waits ? (second - now) / HF_MS : 0;
     if (!at->window_told) {
         at->window_told = true;
         tell_open(sup, in_ms);

@@ -24,12 +24,24 @@ def in_window(hf, *options, command=FOREVER, **more):
     return child
 
 
+@pytest.fixture
+def notice(hf):
+    class Notice:
+        path = hf.tmp / "notice"
+
+        def give(self, text):
+            scratch = hf.tmp / "notice.tmp"
+            scratch.write_text(text)
+            scratch.rename(self.path)
+    return Notice()
+
+
 # --- the rest of the window -----------------------------------------------------------------------
 
 
-def test_b11_training_goes_on_after_the_save_and_a_second_one_follows(hf):
-    child = in_window(hf, "--grace=9s")
-    child.kill(signal.SIGTERM)
+def test_b11_training_goes_on_after_the_save_and_a_second_one_follows(hf, notice):
+    child = in_window(hf, f"--notice-file={notice.path}")
+    notice.give("9s")
     assert child.wait() == 75
     first, second = hf.events("verdict")
     assert (first["reason"], second["reason"]) == ("notice", "window")
@@ -50,26 +62,21 @@ def test_b11_training_goes_on_after_the_save_and_a_second_one_follows(hf):
     assert f"digest {loop_digest(second['step'] + 20)}" in resumed.out
 
 
-def test_the_window_is_not_used_when_told_so(hf):
-    child = hf.run_start("--grace=20s", "--no-use-window", command=FOREVER)
+@pytest.mark.parametrize("how", ["told so", "signal", "file without a time"])
+def test_the_window_is_not_used(hf, notice, how):
+    """Told so; or nobody told a deadline: who sends a signal waits, and may lose patience."""
+    child = hf.run_start("--grace=20s", f"--notice-file={notice.path}",
+                         "--no-use-window" if how == "told so" else "--use-window",
+                         command=FOREVER)
     hf.waits_for("first-step")
     begun = time.monotonic()
-    child.kill(signal.SIGTERM)
+    if how == "signal":
+        child.kill(signal.SIGTERM)
+    else:
+        notice.give("20s" if how == "told so" else "")
     assert child.wait() == 75
     assert time.monotonic() - begun < 8
     assert len(hf.events("request")) == 1
-
-
-@pytest.fixture
-def notice(hf):
-    class Notice:
-        path = hf.tmp / "notice"
-
-        def give(self, text):
-            scratch = hf.tmp / "notice.tmp"
-            scratch.write_text(text)
-            scratch.rename(self.path)
-    return Notice()
 
 
 def test_a_notice_that_is_withdrawn_in_its_window(hf, notice):
@@ -109,10 +116,10 @@ def test_a_deadline_too_near_for_a_second_save(hf, notice):
     assert hf.events("attempt-ended")[0]["exit_code"] == 75, "it was told to leave, and did"
 
 
-def test_a_second_save_that_fails_leaves_the_first_as_the_verdict(hf):
-    child = in_window(hf, "--grace=9s", command=trainer(
+def test_a_second_save_that_fails_leaves_the_first_as_the_verdict(hf, notice):
+    child = in_window(hf, f"--notice-file={notice.path}", command=trainer(
         "loop.py", "--steps", STEPS, "--step-ms", 5, "--stick-at", 400))
-    child.kill(signal.SIGTERM)
+    notice.give("9s")
     assert child.wait() == 75
     first = hf.events("verdict")[0]
     assert [e["reason"] for e in hf.events("request")] == ["notice", "window"]
@@ -124,10 +131,10 @@ def test_a_second_save_that_fails_leaves_the_first_as_the_verdict(hf):
     assert hf.left() == []
 
 
-def test_a_training_that_ends_in_the_window_is_finished(hf):
-    child = in_window(hf, "--grace=15s",
+def test_a_training_that_ends_in_the_window_is_finished(hf, notice):
+    child = in_window(hf, f"--notice-file={notice.path}",
                       command=trainer("loop.py", "--steps", 500, "--step-ms", 5))
-    child.kill(signal.SIGTERM)
+    notice.give("15s")
     assert child.wait() == 0
     assert hf.events("attempt-ended")[0]["outcome"] == "finished"
     assert f"digest {loop_digest(500)}" in child.out
