@@ -5,7 +5,7 @@
  * retention runs; blocks rot. After each hand-off the invariants of the design are checked: what
  * was reported is never passed over (1, 2), a zombie changes nothing (3), content is that of one
  * attempt and one version (4), something good always stands (5), decisions are never deleted.
- * 1,500 preemptions in `make check`, 10,000 in the long form. The seed is printed.
+ * 600 preemptions in `make check`, 10,000 in the long form. The seed is printed.
  */
 #include "base/prelude.h"
 
@@ -52,7 +52,7 @@ struct world {
     struct attempt zombies[ZOMBIES];
     uint64_t decisions; /* keys that were seen at the last count */
     /* what happened, so that a run without any of it is noticed */
-    unsigned saved, failed, lost_replies, stepped_back, zombie_tries, retained, all_rotten;
+    unsigned saved, failures, lost_replies, stepped_back, zombie_tries, retained, all_rotten;
 };
 
 static uint64_t next(struct world *w, uint64_t n)
@@ -130,13 +130,11 @@ static bool try_save(struct world *w, struct attempt *a)
         enum hf_store_fault_kind kind = fate == 2 ? HF_SFAULT_LOST_REPLY : HF_SFAULT_FAIL;
         hf_store_fault_set(w->b.store, kind, 1 + next(w, 12), dies);
         w->lost_replies += fate == 2 ? 1 : 0;
+        w->failures += fate == 1 ? 1 : 0;
     }
-    enum hf_rc rc = save(w, a, number);
+    enum hf_rc rc = save(w, a, number); /* one call that fails is tried again inside */
     hf_store_fault_set(w->b.store, HF_SFAULT_FAIL, 0, false);
-    if (rc != HF_OK && !dies) {
-        w->failed++;
-        rc = save(w, a, number); /* as the shipper does */
-    }
+    assert_true(rc == HF_OK || dies);
     if (rc == HF_OK) {
         *v = (struct version){.number = number,
                               .acked = true,
@@ -251,6 +249,8 @@ static void take_over(struct world *w, uint32_t attempt, struct attempt *ret)
         die(w, ret); /* between claim and seal */
         return;
     }
+    /* Another machine: what lies on a disk and is equal would not be fetched. */
+    expect_rc(hf_remove_all(w->root, &err), HF_OK, &err);
     expect_rc(hf_handoff_restore(&w->b.run, &call, &ret->claim, &r, &err), HF_OK, &err);
     check_restored(w, &r);
     w->stepped_back += r.damaged.len > 0 && r.any ? 1 : 0;
@@ -333,7 +333,7 @@ static void many_preemptions(void **state)
     struct world w = {.x = hf_random_u64()};
     const char *seed = getenv("HOLDFAST_TEST_SEED");
     w.x = seed != NULL ? strtoull(seed, NULL, 10) : w.x;
-    uint32_t total = getenv("HOLDFAST_TEST_LONG") != NULL ? 10000 : 1500;
+    uint32_t total = getenv("HOLDFAST_TEST_LONG") != NULL ? 10000 : 600;
     print_message("again: HOLDFAST_TEST_SEED=%llu\n", (unsigned long long)w.x);
     struct hf_err err;
     expect_rc(hf_store_open("mem:many", false, &w.inner, &err), HF_OK, &err);
@@ -342,11 +342,11 @@ static void many_preemptions(void **state)
     for (uint32_t n = 1; n <= total; n++) {
         one_attempt(&w, n);
     }
-    print_message("%u preemptions: %u saves, %u tried again, %u lost replies, %u steps back, "
+    print_message("%u preemptions: %u saves, %u calls failed, %u lost replies, %u steps back, "
                   "%u zombies refused, %u retentions, %u times nothing good was left\n",
-                  total, w.saved, w.failed, w.lost_replies, w.stepped_back, w.zombie_tries,
+                  total, w.saved, w.failures, w.lost_replies, w.stepped_back, w.zombie_tries,
                   w.retained, w.all_rotten);
-    assert_true(w.saved > total / 2 && w.failed > 10 && w.lost_replies > 10);
+    assert_true(w.saved > total / 2 && w.failures > 10 && w.lost_replies > 10);
     assert_true(w.stepped_back > 5 && w.zombie_tries > 10 && w.retained > 10);
     for (size_t i = 0; i < ZOMBIES; i++) {
         hf_claim_release(&w.zombies[i].claim);
