@@ -150,7 +150,8 @@ def run_e2e(expression):
     report = RESULTS / "e2e.xml"
     report.unlink(missing_ok=True)
     command = [str(python if python.exists() else sys.executable), "-m", "pytest", "-q",
-               "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}", "tests/e2e"]
+               "-p", "no:cacheprovider", "--tb=short",
+               "-n", str(2 * (os.cpu_count() or 1)), "--dist", "worksteal",  # they mostly wait f"--junitxml={report}", "tests/e2e"]
     if expression:
         command += ["-k", expression]
     status = subprocess.run(command, cwd=TOP, stdin=subprocess.DEVNULL, check=False).returncode

@@ -126,11 +126,11 @@ def test_the_step_of_the_notice(drill):
 
 
 def test_without_a_notice_what_was_saved_in_between_helps(drill):
-    rows = passed(drill("--no-notice", "--every=200ms", "--after=1s",
+    rows = passed(drill("--no-notice", "--every=200ms", "--after=3s",
                         command=drill.looped(100000)))
     assert rows["notice seen after"] == ["no notice"] and rows["seconds to spare"] == ["no notice"]
     saved, resumed = int(rows["step saved"][0]), int(rows["step resumed at"][0])
-    assert resumed == saved + 1 and int(rows["steps lost"][0]) < 60
+    assert resumed == saved + 1 and int(rows["steps lost"][0]) < 100
 
 
 def test_twice_and_to_the_end_with_nothing_lost(drill, hf):

@@ -192,6 +192,7 @@ def test_after_a_sigkill_the_terminal_is_as_before(hf, bash, victim):
     os.kill(pid, signal.SIGKILL)
     bash.shows(PROMPT)
     until(lambda: bash.modes()[1] == output, "output as before")
+    until(lambda: not is_cooked(bash.modes()[2]), "a shell that reads its line")
     bash.type("cat\r")
     until(lambda: is_cooked(bash.modes()[2]), "a cooked terminal under cat")
     bash.type("typed\r")
