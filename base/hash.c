@@ -73,6 +73,25 @@ static void random_bytes(void *out, size_t len)
     }
 }
 
+void hf_sha256_zeros(uint64_t len, char ret_hex[HF_SHA256_HEX])
+{
+    static const char zeros[65536];
+    struct hf_sha256 h;
+    hf_sha256_init(&h);
+    for (uint64_t left = len; left > 0;) {
+        size_t n = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
+        hf_sha256_add(&h, zeros, n);
+        left -= n;
+    }
+    hf_sha256_end(&h, ret_hex);
+}
+
+bool hf_all_zero(struct hf_span data)
+{
+    const char *p = data.ptr;
+    return data.len == 0 || (p[0] == 0 && memcmp(p, p + 1, data.len - 1) == 0);
+}
+
 void hf_random_hex(size_t n, char *ret_hex)
 {
     unsigned char raw[64];

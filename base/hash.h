@@ -19,6 +19,10 @@ void hf_sha256_add(struct hf_sha256 *h, const void *data, size_t len);
 void hf_sha256_end(struct hf_sha256 *h, char ret_hex[HF_SHA256_HEX]); /* releases h as well */
 void hf_sha256_hex(struct hf_span data, char ret_hex[HF_SHA256_HEX]);
 
+/* Of that many zero bytes; whether all bytes are zero. */
+void hf_sha256_zeros(uint64_t len, char ret_hex[HF_SHA256_HEX]);
+bool hf_all_zero(struct hf_span data);
+
 /* Random bytes from the kernel as 2*n hex digits and NUL (n <= 64). Aborts if the kernel has
  * none. */
 void hf_random_hex(size_t n, char *ret_hex);

@@ -120,18 +120,33 @@ static int open_file(const struct building *b, const struct hf_file *f, int flag
     return openat(dir, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* Room is asked for now: a full disk is known before anything is fetched. */
+/* Room is asked for now: a full disk is known before anything is fetched. Zeros stay holes. */
+static enum hf_rc make_room(const struct building *b, int fd, const struct hf_file *f,
+                            struct hf_err *err)
+{
+    uint64_t from = 0;
+    for (uint32_t i = 0; i <= f->n_extents; i++) {
+        const struct hf_extent *e = i < f->n_extents ? &f->extents[i] : NULL;
+        if (e != NULL && !hf_block_is_zero(&b->m->blocks[e->block])) {
+            continue;
+        }
+        uint64_t end = e != NULL ? e->off : f->size;
+        if (end > from && (broken() || fallocate(fd, 0, (off_t)from, (off_t)(end - from)) != 0) &&
+            errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
+            return failed_at(b, f, "make room for", err);
+        }
+        from = e != NULL ? e->off + e->len : end;
+    }
+    return HF_OK;
+}
+
 static enum hf_rc make_file(const struct building *b, const struct hf_file *f, struct hf_err *err)
 {
     HF_CLEANUP(hf_closep) int fd = open_file(b, f, O_WRONLY | O_CREAT | O_EXCL);
     if (fd < 0 || broken() || ftruncate(fd, (off_t)f->size) != 0) {
         return failed_at(b, f, "create", err);
     }
-    if (f->size > 0 && (broken() || fallocate(fd, 0, 0, (off_t)f->size) != 0) &&
-        errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
-        return failed_at(b, f, "make room for", err);
-    }
-    return HF_OK;
+    return make_room(b, fd, f, err);
 }
 
 static enum hf_rc make_entry(const struct building *b, const struct hf_file *f, struct hf_err *err)
@@ -220,7 +235,8 @@ static void index_uses(struct building *b)
     for (uint32_t i = 0; i < m->n_blocks; i++) {
         if (b->first[i + 1] > b->first[i]) {
             b->wanted[b->n_wanted++] = i;
-            b->longest = m->blocks[i].len > b->longest ? m->blocks[i].len : b->longest;
+            bool zero = hf_block_is_zero(&m->blocks[i]);
+            b->longest = !zero && m->blocks[i].len > b->longest ? m->blocks[i].len : b->longest;
         }
     }
 }
@@ -254,6 +270,9 @@ static enum hf_rc do_block(void *user, struct hf_lane *lane, size_t index, struc
 {
     struct building *b = user;
     uint32_t block = b->wanted[index];
+    if (hf_block_is_zero(&b->m->blocks[block])) {
+        return hf_block_check_zero(&b->m->blocks[block], err); /* the new file is zeros there */
+    }
     enum hf_rc rc = hf_block_fetch(b->run, b->call, &b->m->blocks[block], &lane->buf, err);
     if (rc != HF_OK) {
         return hf_wrap(err, rc, "'%s'", b->m->files[b->uses[b->first[block]].file].path);

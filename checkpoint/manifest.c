@@ -86,6 +86,11 @@ static bool is_prefix(const char *where)
     return b >= 6 && b <= 9 && second[b] == '-' && is_hex(second + b + 1, 8);
 }
 
+bool hf_block_is_zero(const struct hf_block *b)
+{
+    return strcmp(b->codec, "zero") == 0;
+}
+
 static enum hf_rc check_blocks(const struct hf_manifest *m, struct hf_err *err)
 {
     for (uint32_t i = 0; i < m->n_blocks; i++) {
@@ -93,7 +98,7 @@ static enum hf_rc check_blocks(const struct hf_manifest *m, struct hf_err *err)
         if (!is_hex(b->id, HF_ID_STRLEN - 1) || !is_prefix(b->where)) {
             return hf_fail(err, HF_ECORRUPT, "block %u has no proper id or place", i);
         }
-        if (strcmp(b->codec, "raw") != 0) {
+        if (strcmp(b->codec, "raw") != 0 && !hf_block_is_zero(b)) {
             return hf_fail(err, HF_ENOTSUP, "block %u is encoded as '%s'", i, b->codec);
         }
         if (b->len == 0 || b->len > HF_BLOCK_MAX) {

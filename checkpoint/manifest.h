@@ -64,7 +64,7 @@ struct hf_block {
     char id[HF_ID_STRLEN];        /* SHA-256 of the plain bytes */
     uint64_t len;                 /* plain bytes */
     char where[HF_PREFIX_STRLEN]; /* folder below data/ that holds it */
-    char codec[8];                /* "raw"; others are reserved */
+    char codec[8];                /* "raw"; "zero": nothing is stored; others are reserved */
 };
 
 struct hf_root {
@@ -130,6 +130,9 @@ int hf_path_order(const char *a, const char *b);
  * can fill it in any order. Pure. */
 void hf_file_hash(const struct hf_file *f, const struct hf_block *blocks,
                   char ret_hex[HF_ID_STRLEN]);
+
+/* All of its bytes are zero: there is no object for it. */
+bool hf_block_is_zero(const struct hf_block *b);
 
 /* Everything that a parser would refuse, on the structure: what passes can be committed and read
  * back. HF_ECORRUPT names what is wrong. Pure. */

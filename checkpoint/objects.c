@@ -117,6 +117,15 @@ static enum hf_rc fetch_once(const struct hf_run *run, const struct hf_call *c,
     return HF_OK;
 }
 
+enum hf_rc hf_block_check_zero(const struct hf_block *b, struct hf_err *err)
+{
+    char id[HF_ID_STRLEN];
+    hf_sha256_zeros(b->len, id);
+    return strcmp(id, b->id) == 0
+               ? HF_OK
+               : hf_fail(err, HF_ECORRUPT, "block '%s' is called zero and is not", b->id);
+}
+
 enum hf_rc hf_block_fetch(const struct hf_run *run, const struct hf_call *c,
                           const struct hf_block *b, struct hf_buf *ret, struct hf_err *err)
 {

@@ -23,6 +23,8 @@ enum hf_rc hf_obj_exists(const struct hf_run *run, const struct hf_call *c, cons
 enum hf_rc hf_obj_get_sure(const struct hf_run *run, const struct hf_call *c, const char *key,
                            struct hf_buf *ret, struct hf_err *err) HF_MUST_USE;
 
+/* A block that is stored nowhere: its id must be that of as many zeros. HF_ECORRUPT. */
+enum hf_rc hf_block_check_zero(const struct hf_block *b, struct hf_err *err) HF_MUST_USE;
 /* The plain bytes of a block, checked, in *ret (emptied first; at most its maximum). HF_ECORRUPT:
  * wrong twice, or missing twice. */
 enum hf_rc hf_block_fetch(const struct hf_run *run, const struct hf_call *c,

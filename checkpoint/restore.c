@@ -136,10 +136,19 @@ static enum hf_rc compare_piece(void *user, struct hf_lane *lane, size_t index, 
     char *path =
         f->path[0] == '\0' ? hf_strdup(cmp->root) : hf_asprintf("%s/%s", cmp->root, f->path);
     char id[HF_ID_STRLEN] = "";
-    if (read_extent(path, e, lane->room.ptr)) {
-        hf_sha256_hex((struct hf_span){.ptr = lane->room.ptr, .len = (size_t)e->len}, id);
+    struct hf_span data = {.ptr = lane->room.ptr, .len = (size_t)e->len};
+    const struct hf_block *b = &cmp->m->blocks[e->block];
+    bool had = read_extent(path, e, lane->room.ptr);
+    if (had && hf_block_is_zero(b)) {
+        if (!hf_all_zero(data)) {
+            atomic_store(&cmp->differs, true);
+        }
+        return HF_OK;
     }
-    if (strcmp(id, cmp->m->blocks[e->block].id) != 0) {
+    if (had) {
+        hf_sha256_hex(data, id);
+    }
+    if (strcmp(id, b->id) != 0) {
         atomic_store(&cmp->differs, true);
     }
     return HF_OK;
@@ -337,7 +346,11 @@ static enum hf_rc verify_block(void *user, struct hf_lane *lane, size_t index, s
 {
     struct verifying *v = user;
     const struct hf_block *b = &v->m->blocks[index];
-    HF_TRY(hf_block_fetch(v->run, v->call, b, &lane->buf, err));
+    if (hf_block_is_zero(b)) {
+        HF_TRY(hf_block_check_zero(b, err));
+    } else {
+        HF_TRY(hf_block_fetch(v->run, v->call, b, &lane->buf, err));
+    }
     atomic_fetch_add(&v->bytes, b->len);
     return HF_OK;
 }
@@ -348,7 +361,8 @@ enum hf_rc hf_verify(const struct hf_run *run, const struct hf_call *c, const st
     struct verifying v = {.run = run, .call = c, .m = m};
     uint64_t longest = 0;
     for (uint32_t i = 0; i < m->n_blocks; i++) {
-        longest = m->blocks[i].len > longest ? m->blocks[i].len : longest;
+        bool zero = hf_block_is_zero(&m->blocks[i]);
+        longest = !zero && m->blocks[i].len > longest ? m->blocks[i].len : longest;
     }
     struct hf_lanes lanes = {.name = "verify",
                              .call = c,

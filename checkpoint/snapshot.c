@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,6 +34,8 @@ struct reading {
     size_t n_pieces;
     uint64_t longest;
     atomic_uint_fast64_t sent;
+    pthread_mutex_t zero_lock;
+    char zero_id[HF_ID_STRLEN]; /* of a whole block of zeros; "" until it was wanted */
 };
 
 static bool broken(void)
@@ -65,18 +68,32 @@ static bool is_as_listed(int fd, const struct hf_entry *e)
            (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == e->mtime_ns;
 }
 
-/* Fills the room from the file; *ret_torn: it is not what was listed. */
+/* No data from there on for len bytes: a hole of the file, if its filesystem tells. */
+static bool is_hole(int fd, uint64_t off, uint64_t len)
+{
+    off_t data = lseek(fd, (off_t)off, SEEK_DATA);
+    return data < 0 ? errno == ENXIO : (uint64_t)data - off >= len;
+}
+
+/* What a reading found. */
+struct found {
+    bool torn; /* the file is not what was listed */
+    bool hole; /* nothing but zeros, by the filesystem's word; the room is untouched */
+};
+
+/* Fills the room from the file. */
 static enum hf_rc read_piece(const char *path, const struct hf_entry *e, uint64_t off,
-                             struct hf_mspan room, bool *ret_torn, struct hf_err *err)
+                             struct hf_mspan room, struct found *ret, struct hf_err *err)
 {
     HF_CLEANUP(hf_closep)
     int fd = broken() ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno != ENOENT && errno != ELOOP && errno != ENOTDIR) {
         return hf_fail_errno(err, errno, "open '%s'", path);
     }
-    *ret_torn = fd < 0 || !is_as_listed(fd, e);
+    ret->torn = fd < 0 || !is_as_listed(fd, e);
+    ret->hole = !ret->torn && is_hole(fd, off, room.len);
     char *to = room.ptr;
-    size_t left = *ret_torn ? 0 : room.len;
+    size_t left = ret->torn || ret->hole ? 0 : room.len;
     while (left > 0) {
         ssize_t n = broken() ? -1 : pread(fd, to, left, (off_t)off);
         if (n < 0 && errno == EINTR) {
@@ -86,7 +103,7 @@ static enum hf_rc read_piece(const char *path, const struct hf_entry *e, uint64_
             return hf_fail_errno(err, errno, "read '%s'", path);
         }
         if (n == 0) {
-            *ret_torn = true;
+            ret->torn = true;
             break;
         }
         to += n;
@@ -113,6 +130,32 @@ static enum hf_rc send_piece(struct reading *r, const char *id, struct hf_span d
     return HF_OK;
 }
 
+/* The id of so many zeros; that of a whole block is worked out once. */
+static void zero_id(struct reading *r, uint64_t len, char id[HF_ID_STRLEN])
+{
+    if (len != r->in->block_bytes) {
+        hf_sha256_zeros(len, id);
+        return;
+    }
+    pthread_mutex_lock(&r->zero_lock);
+    if (r->zero_id[0] == '\0') {
+        hf_sha256_zeros(len, r->zero_id);
+    }
+    memcpy(id, r->zero_id, HF_ID_STRLEN);
+    pthread_mutex_unlock(&r->zero_lock);
+}
+
+/* A block of zeros is named, and not sent. */
+static void name_zeros(struct reading *r, uint64_t len, char *id)
+{
+    struct hf_block b = {.len = len, .codec = "zero"};
+    zero_id(r, len, id);
+    memcpy(b.id, id, sizeof(b.id));
+    memcpy(b.where, r->in->where, strlen(r->in->where) + 1);
+    bool news = hf_blocks_claim(r->in->blocks, &b);
+    (void)news;
+}
+
 static enum hf_rc do_piece(void *user, struct hf_lane *lane, size_t index, struct hf_err *err)
 {
     struct reading *r = user;
@@ -126,16 +169,20 @@ static enum hf_rc do_piece(void *user, struct hf_lane *lane, size_t index, struc
     }
     HF_CLEANUP(hf_freep) char *path = hf_entry_path(&r->in->save->roots, e);
     struct hf_mspan room = {.ptr = lane->room.ptr, .len = (size_t)len};
-    bool torn = false;
-    HF_TRY(read_piece(path, e, off, room, &torn, err));
-    if (torn) {
+    struct found found = {.torn = false};
+    HF_TRY(read_piece(path, e, off, room, &found, err));
+    if (found.torn) {
         atomic_store(&r->torn[p->entry], true);
         return HF_OK;
     }
     struct hf_span data = {.ptr = room.ptr, .len = room.len};
     char *id = r->snap->ids[r->snap->first[p->entry] + p->index];
-    hf_sha256_hex(data, id);
-    HF_TRY(send_piece(r, id, data, err));
+    if (found.hole || hf_all_zero(data)) {
+        name_zeros(r, len, id);
+    } else {
+        hf_sha256_hex(data, id);
+        HF_TRY(send_piece(r, id, data, err));
+    }
     if (r->in->save->progress_bytes != NULL) {
         atomic_fetch_add(r->in->save->progress_bytes, len);
     }
@@ -228,6 +275,7 @@ static void init_reading(struct reading *r, const struct hf_snapshot_in *in,
                          struct hf_snapshot *snap)
 {
     *r = (struct reading){.in = in, .snap = snap};
+    pthread_mutex_init(&r->zero_lock, NULL);
     lay_out(snap, in->block_bytes);
     r->torn = hf_calloc(snap->set.len, sizeof(atomic_bool));
     r->pieces = hf_calloc(snap->n_ids, sizeof(struct piece));
@@ -237,6 +285,7 @@ static void release_reading(struct reading *r)
 {
     hf_free(r->torn);
     hf_free(r->pieces);
+    pthread_mutex_destroy(&r->zero_lock);
 }
 
 /* Carries over what did not change since the first reading; the rest has to be read. */

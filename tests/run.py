@@ -147,11 +147,13 @@ def run_models():
 
 def run_e2e(expression):
     python = TOP / ".venv/bin/python"
+    # They mostly wait, so more of them than there are processors run at a time.
     report = RESULTS / "e2e.xml"
     report.unlink(missing_ok=True)
     command = [str(python if python.exists() else sys.executable), "-m", "pytest", "-q",
                "-p", "no:cacheprovider", "--tb=short",
-               "-n", str(2 * (os.cpu_count() or 1)), "--dist", "worksteal",  # they mostly wait f"--junitxml={report}", "tests/e2e"]
+               "-n", str(2 * (os.cpu_count() or 1)), "--dist", "worksteal",
+               f"--junitxml={report}", "tests/e2e"]
     if expression:
         command += ["-k", expression]
     status = subprocess.run(command, cwd=TOP, stdin=subprocess.DEVNULL, check=False).returncode

@@ -116,11 +116,12 @@ static void equal_content_is_sent_once(void **state)
     struct hf_claim one = must_claim(&b, 1);
     char *root = make_tree(&b, "ckpt");
     char *copy = hf_asprintf("%s/copy.bin", root);
-    char *zeros = hf_asprintf("%s/zeros.bin", root);
+    char *same = hf_asprintf("%s/same.bin", root);
     put_noise(copy, 10000, 1);
-    char *nought = calloc(100, 4096);
-    put_file(zeros, nought, 100 * 4096);
-    free(nought);
+    char *text = malloc(100 * 4096);
+    memset(text, 'a', 100 * 4096);
+    put_file(same, text, 100 * 4096);
+    free(text);
     struct hf_save_in in = save_of(&b, &one, 1, root);
     struct hf_manifest first, second;
     must_save(&in, &first);
@@ -150,7 +151,7 @@ static void equal_content_is_sent_once(void **state)
     save_in_release(&in);
     hf_claim_release(&one);
     free(copy);
-    free(zeros);
+    free(same);
     free(root);
     bench_close(&b);
 }
