@@ -20,6 +20,7 @@ enum hf_set_id {
     HF_SET_STATE_DIR,
     HF_SET_RESUME,
     HF_SET_FRESH,
+    HF_SET_ALLOW_WORLD_CHANGE,
     HF_SET_EVERY,
     HF_SET_KEEP,
     HF_SET_GRACE,

@@ -47,6 +47,7 @@ struct hf_attempt {
     bool adopted, command_started, exited, done_said, hunting;
     char *resume_path; /* NULL: started from nothing */
     int64_t resume_step;
+    uint32_t resume_world;         /* ranks of what was restored; 0: unknown, or compared */
     int64_t first_step, last_step; /* published; -1: none yet */
     uint64_t started_ns;
     uint64_t beats;

@@ -18,6 +18,24 @@
 
 /* ---- what the trainer says ---- */
 
+/* What the command's own words did not tell before the start, the first handshake does. */
+static void compare_world(struct hf_sup *sup, uint32_t world)
+{
+    uint32_t saved = sup->at.resume_world;
+    sup->at.resume_world = 0;
+    if (saved == 0 || saved == world || sup->at.adopted) {
+        return;
+    }
+    cJSON *f = hf_json_obj();
+    hf_json_add_int(f, "saved_by", saved);
+    hf_json_add_int(f, "joined", world);
+    hf_event(&sup->events, sup->at.claim.attempt, "world-differs", f);
+    hf_log(&sup->log, HF_LOG_WARN,
+           "the checkpoint that was restored is of %u rank%s, and %u train now: make sure that "
+           "your program can load it",
+           saved, saved == 1 ? "" : "s", world);
+}
+
 static void on_joined(void *user, uint32_t rank, uint32_t world, uint32_t life,
                       const char *framework)
 {
@@ -29,6 +47,7 @@ static void on_joined(void *user, uint32_t rank, uint32_t world, uint32_t life,
     hf_json_add_int(f, "life", life);
     hf_json_add_str(f, "framework", framework);
     hf_event(&sup->events, sup->at.claim.attempt, "joined", f);
+    compare_world(sup, world);
     hf_sup_tick_soon(sup);
     hf_sup_status_changed(sup);
 }

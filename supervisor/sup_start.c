@@ -13,6 +13,7 @@
 #include "supervisor/journal.h"
 #include "supervisor/sup.h"
 #include "supervisor/tree.h"
+#include "supervisor/world.h"
 
 /* What the two workers of a start are given and give back; freed by the second's report. */
 struct prepare {
@@ -113,6 +114,7 @@ static void ship_start(struct hf_sup *sup, struct prepare *p)
     if (p->restored.any) {
         at->resume_path = hf_strdup(p->restored.manifest.resume_path);
         at->resume_step = p->restored.manifest.step;
+        at->resume_world = p->restored.manifest.world;
     }
     at->ship =
         hf_ship_new(&cfg, &hf_sup_ship_cb, sup, p->restored.any ? &p->restored.manifest : NULL);
@@ -173,6 +175,29 @@ static void adopt_done(struct hf_sup *sup, struct prepare *p, const struct hf_er
     hf_job_event(sup, HF_EV_ADOPTED);
 }
 
+/* P1: another number of ranks than the checkpoint was saved by fails late, or loads wrongly. */
+static bool world_fits(struct hf_sup *sup, const struct prepare *p)
+{
+    uint32_t saved = p->restored.any ? p->restored.manifest.world : 0;
+    uint32_t declared =
+        hf_declared_world((const char *const *)sup->ctx->argv, (const char *const *)sup->ctx->env);
+    if (saved == 0 || declared == 0 || saved == declared) {
+        return true;
+    }
+    cJSON *f = hf_json_obj();
+    hf_json_add_int(f, "saved_by", saved);
+    hf_json_add_int(f, "declared", declared);
+    hf_event(&sup->events, sup->at.claim.attempt, "world-differs", f);
+    bool allowed = hf_set_bool(sup->ctx->settings, HF_SET_ALLOW_WORLD_CHANGE);
+    hf_log(&sup->log, allowed ? HF_LOG_WARN : HF_LOG_ERROR,
+           "the checkpoint of step %" PRId64 " was saved by %u rank%s, and the command starts %u%s",
+           p->restored.manifest.step, saved, saved == 1 ? "" : "s", declared,
+           allowed ? ""
+                   : ": nothing was started. Start as many ranks as before, or add "
+                     "--allow-world-change if your program can load it");
+    return allowed;
+}
+
 static void restore_done(void *user, const struct hf_err *err)
 {
     struct prepare *p = user;
@@ -197,7 +222,8 @@ static void restore_done(void *user, const struct hf_err *err)
                "starts over from the beginning",
                sup->run.name);
     }
-    if (err != NULL || sup->start_canceled || all_damaged) {
+    bool fits = err != NULL || sup->start_canceled || all_damaged || world_fits(sup, p);
+    if (err != NULL || sup->start_canceled || all_damaged || !fits) {
         sup->at.ending.not_started = true;
         prepare_free(p);
         hf_job_event(sup, HF_EV_GONE);
