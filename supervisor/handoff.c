@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "supervisor/handoff.h"
 #include "supervisor/journal.h"
+#include "supervisor/relaunch.h"
 #include "supervisor/tree.h"
 
 #define SMALL_FILE 65536
@@ -273,17 +274,48 @@ static bool same_command(const struct hf_claim *c, const char *const *argv)
     return n == c->command.len;
 }
 
-/* The newest claim of kind run at or below out->last holds the command to compare with. */
+/* Whether that attempt leaves something to go on with. One that was misspelt, refused before its
+ * start, or failed before its first step with nothing saved does not: the person corrects the
+ * command and starts again. */
+static enum hf_rc leaves_something(const struct hf_handoff_in *in, const struct hf_call *c,
+                                   const struct hf_claim *claim, bool *ret, struct hf_err *err)
+{
+    *ret = claim->kind == HF_CLAIM_RUN;
+    if (!*ret) {
+        return HF_OK;
+    }
+    struct hf_end end;
+    enum hf_rc rc = hf_lineage_get_end(in->run, c, claim->attempt, &end, err);
+    if (rc != HF_OK) {
+        return rc == HF_ENOTFOUND || rc == HF_ECORRUPT ? HF_OK : rc;
+    }
+    bool failed = strcmp(end.outcome, hf_outcome_name(HF_OUTCOME_FAILED)) == 0;
+    bool no_step = failed && end.last_step < 0;
+    *ret = strcmp(end.outcome, hf_outcome_name(HF_OUTCOME_NOT_STARTED)) != 0;
+    hf_end_release(&end);
+    if (*ret && no_step) {
+        uint32_t number = 0;
+        bool sealed = false;
+        HF_TRY(hf_lineage_next_number(in->run, c, claim->attempt, &number, &sealed, err));
+        *ret = number > 1;
+    }
+    return HF_OK;
+}
+
+/* The newest attempt at or below out->last that left something holds the command to compare with. */
 static enum hf_rc compare_command(const struct hf_handoff_in *in, const struct hf_call *c,
                                   struct hf_handoff_out *out, struct hf_err *err)
 {
-    while (out->last.kind != HF_CLAIM_RUN && out->last.attempt > 1) {
+    bool left = false;
+    HF_TRY(leaves_something(in, c, &out->last, &left, err));
+    while (!left && out->last.attempt > 1) {
         struct hf_claim lower = {0};
         HF_TRY(hf_lineage_get_claim(in->run, c, out->last.attempt - 1, &lower, err));
         hf_claim_release(&out->last);
         out->last = lower;
+        HF_TRY(leaves_something(in, c, &out->last, &left, err));
     }
-    if (out->last.kind == HF_CLAIM_RUN && !same_command(&out->last, in->argv)) {
+    if (left && !same_command(&out->last, in->argv)) {
         out->verdict = HF_HANDOFF_DIFFERS;
     }
     return HF_OK;

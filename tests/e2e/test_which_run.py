@@ -253,3 +253,19 @@ def test_started_once_a_rank(hf, env):
 def test_a_batch_script_or_a_single_rank_is_no_rank_of_several(hf, env):
     child = hf.start("run", "--run=r", "--provider=none", "--", "true", env={**hf.env, **env})
     assert child.wait() == 0
+
+
+def test_a_command_that_never_got_anywhere_can_be_corrected(hf):
+    """Misspelt, or failed before its first step with nothing saved: there is nothing to go on
+    with, so the corrected command is no other run's."""
+    assert hf.run(command=["pyhton", "train.py"]).status == 127
+    assert hf.run(command=shell("exit 3")).status == 3
+    assert hf.run(command=shell("echo right")).out == "right\n"
+
+
+def test_a_failed_command_that_had_saved_cannot_be_mistaken(hf):
+    crash = trainer("loop.py", "--steps", 50, "--own-every", 3, "--crash-at", 10)
+    child = hf.run("--max-crashes=0", command=crash)
+    assert child.status == 7
+    other = hf.run(command=shell("echo other"))
+    assert other.status == 125 and "has another command" in other.err and other.out == ""
