@@ -19,18 +19,62 @@
 #define PATIENCE_LIMITS 2
 
 enum hf_rc hf_lineage_beat(const struct hf_run *run, const struct hf_call *c,
-                           const struct hf_claim *mine, uint64_t counter, bool *ret_superseded,
-                           struct hf_err *err)
+                           const struct hf_claim *mine, const struct hf_beat *beat,
+                           bool *ret_superseded, struct hf_err *err)
 {
     cJSON *json = hf_record_new("alive");
     hf_json_add_str(json, "nonce", mine->nonce);
-    hf_json_add_int(json, "counter", (int64_t)counter);
+    hf_json_add_int(json, "counter", (int64_t)beat->counter);
+    hf_json_add_int(json, "every_ms", (int64_t)beat->every_ms);
+    hf_json_add_int(json, "at_ms", beat->at_wall_ms);
+    hf_json_add_str(json, "state", beat->state[0] != '\0' ? beat->state : NULL);
+    if (beat->step >= 0) {
+        hf_json_add_int(json, "step", beat->step);
+    } else {
+        hf_json_add_null(json, "step");
+    }
     HF_CLEANUP(hf_freep) char *text = hf_record_print(json);
     char key[HF_KEY_MAX];
     struct hf_span data = {.ptr = text, .len = strlen(text)};
     HF_TRY(hf_store_put(run->store, c, hf_key_alive(key, run->name, mine->attempt), data,
                         HF_PUT_NO_SYNC, err));
     return hf_lineage_superseded(run, c, mine->attempt, ret_superseded, err);
+}
+
+static enum hf_rc read_beat(struct hf_span text, const struct hf_claim *of, struct hf_beat *ret,
+                            struct hf_err *err)
+{
+    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
+    const char *nonce = NULL;
+    int64_t counter = 0;
+    HF_TRY(hf_record_parse(text, ALIVE_MAX, "alive", &json, err));
+    HF_TRY(hf_json_get_str(json, "nonce", &nonce, err));
+    HF_TRY(hf_json_get_int(json, "counter", 0, INT64_MAX, &counter, err));
+    if (strcmp(nonce, of->nonce) != 0) {
+        return hf_fail(err, HF_ENOTFOUND, "no heartbeat of attempt %u", of->attempt);
+    }
+    int64_t every_ms = hf_json_opt_int(json, "every_ms", 0);
+    *ret = (struct hf_beat){.counter = (uint64_t)counter,
+                            .every_ms = every_ms > 0 ? (uint64_t)every_ms : 0,
+                            .at_wall_ms = hf_json_opt_int(json, "at_ms", 0),
+                            .step = hf_json_opt_int(json, "step", -1)};
+    snprintf(ret->state, sizeof(ret->state), "%.15s", hf_json_opt_str(json, "state", ""));
+    return HF_OK;
+}
+
+enum hf_rc hf_lineage_get_beat(const struct hf_run *run, const struct hf_call *c,
+                               const struct hf_claim *of, struct hf_beat *ret, struct hf_err *err)
+{
+    char key[HF_KEY_MAX];
+    struct hf_buf text;
+    hf_buf_init(&text, ALIVE_MAX);
+    enum hf_rc rc = hf_obj_get(run, c, hf_key_alive(key, run->name, of->attempt), &text, err);
+    if (rc == HF_OK) {
+        rc = read_beat(hf_buf_span(&text), of, ret, err);
+        rc = rc == HF_OK ? rc : hf_wrap(err, rc, "'%s'", key);
+    }
+    hf_buf_release(&text);
+    return rc;
 }
 
 enum hf_rc hf_lineage_get_end(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,

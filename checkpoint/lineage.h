@@ -73,11 +73,25 @@ enum hf_rc hf_lineage_get_decision(const struct hf_run *run, const struct hf_cal
 bool hf_lineage_is_retired(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
                            uint32_t number);
 
-/* The heartbeat: overwrites attempts/N.alive with the counter, then looks whether N+1 is
- * claimed. *ret_superseded true: stop. */
+/* What a heartbeat tells. The counter alone is evidence of life; the rest is the writer's word, for
+ * people who look from another machine. */
+struct hf_beat {
+    uint64_t counter;
+    uint64_t every_ms;  /* how often one is due; 0: not told */
+    int64_t at_wall_ms; /* by the writer's clock; 0: not told */
+    char state[16];     /* of its job machine; "": not told */
+    int64_t step;       /* -1: unknown */
+};
+
+/* The heartbeat: overwrites attempts/N.alive, then looks whether N+1 is claimed.
+ * *ret_superseded true: stop. */
 enum hf_rc hf_lineage_beat(const struct hf_run *run, const struct hf_call *c,
-                           const struct hf_claim *mine, uint64_t counter, bool *ret_superseded,
-                           struct hf_err *err) HF_MUST_USE;
+                           const struct hf_claim *mine, const struct hf_beat *beat,
+                           bool *ret_superseded, struct hf_err *err) HF_MUST_USE;
+/* The newest heartbeat that claim `of` put; HF_ENOTFOUND: none. */
+enum hf_rc hf_lineage_get_beat(const struct hf_run *run, const struct hf_call *c,
+                               const struct hf_claim *of, struct hf_beat *ret,
+                               struct hf_err *err) HF_MUST_USE;
 enum hf_rc hf_lineage_superseded(const struct hf_run *run, const struct hf_call *c,
                                  uint32_t attempt, bool *ret, struct hf_err *err) HF_MUST_USE;
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "checkpoint/restore.h"
 #include "supervisor/cmd.h"
 #include "supervisor/rundir.h"
@@ -102,10 +103,12 @@ static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
     }
     ls_row(k, row);
     for (const cJSON *f = files->child; f != NULL; f = f->next) {
-        fprintf(k->ctx->out, "  %14" PRId64 "  %s%s%s\n", hf_json_opt_int(f, "bytes", 0),
-                hf_json_opt_str(f, "root", "?"),
-                hf_json_opt_str(f, "path", "")[0] != '\0' ? "/" : "",
-                hf_json_opt_str(f, "path", ""));
+        const char *path = hf_json_opt_str(f, "path", "");
+        HF_CLEANUP(hf_freep)
+        char *full = hf_asprintf("%s%s%s", hf_json_opt_str(f, "root", "?"),
+                                 path[0] != '\0' ? "/" : "", path);
+        HF_CLEANUP(hf_freep) char *clean = hf_text_clean(full);
+        fprintf(k->ctx->out, "  %14" PRId64 "  %s\n", hf_json_opt_int(f, "bytes", 0), clean);
     }
     hf_json_free(obj);
     return 0;

@@ -559,7 +559,7 @@ struct beat {
     struct hf_sup *sup;
     struct hf_run run;
     struct hf_claim claim; /* attempt and nonce alone are looked at */
-    uint64_t counter;
+    struct hf_beat tell;
     bool superseded;
 };
 
@@ -569,7 +569,7 @@ static enum hf_rc beat_work(void *arg, const struct hf_op *op, struct hf_err *er
 {
     struct beat *b = arg;
     struct hf_call c = {.op = op};
-    return hf_lineage_beat(&b->run, &c, &b->claim, b->counter, &b->superseded, err);
+    return hf_lineage_beat(&b->run, &c, &b->claim, &b->tell, &b->superseded, err);
 }
 
 static void beat_done(void *user, const struct hf_err *err)
@@ -606,7 +606,11 @@ static void beat_due(void *user)
     b->run = sup->run;
     b->claim.attempt = sup->at.claim.attempt;
     memcpy(b->claim.nonce, sup->at.claim.nonce, sizeof(b->claim.nonce));
-    b->counter = ++sup->at.beats;
+    b->tell = (struct hf_beat){.counter = ++sup->at.beats,
+                               .every_ms = sup->heartbeat_ms,
+                               .at_wall_ms = hf_wall_ms(),
+                               .step = sup->at.last_step};
+    snprintf(b->tell.state, sizeof(b->tell.state), "%s", hf_job_state_name(sup->state));
     sup->at.beat_busy = true;
     if (hf_pool_submit(sup->store_pool, &sup->scope, beat_work, b, beat_done, b, NULL, NULL) !=
         HF_OK) {

@@ -10,6 +10,7 @@
 
 #include "base/fsx.h"
 #include "supervisor/sup.h"
+#include "supervisor/tree.h"
 
 const char *hf_sup_safe_word(const struct hf_sup *sup)
 {
@@ -139,7 +140,11 @@ void hf_sup_status_write(struct hf_sup *sup)
     hf_json_add_str(obj, "state", hf_job_state_name(sup->state));
     add_time(obj, "since", sup->state_since_wall_ms);
     add_known(obj, "attempt", at->claim.attempt > 0 ? (int64_t)at->claim.attempt : -1);
+    hf_json_add_str(obj, "host", sup->host);
     hf_json_add_int(obj, "supervisor_pid", getpid());
+    hf_json_add_int(obj, "supervisor_start", (int64_t)hf_proc_start(getpid()));
+    hf_json_add_str(obj, "boot_id", sup->boot_id);
+    hf_json_add_int(obj, "pid_ns", (int64_t)sup->pid_ns);
     int64_t pid = at->keeper != NULL ? hf_keeper_command_pid(at->keeper) : 0;
     add_known(obj, "command_pid", pid > 0 ? pid : -1);
     add_protection(obj, sup);
@@ -156,6 +161,7 @@ void hf_sup_status_write(struct hf_sup *sup)
     add_known(obj, "exit_status", over ? sup->exit_status : -1);
     hf_json_add_int(obj, "events_dropped", (int64_t)sup->events.dropped);
     add_time(obj, "updated", hf_wall_ms());
+    hf_json_add_int(obj, "updated_boot_ms", (int64_t)(sup->status_ns / HF_MS));
     HF_CLEANUP(hf_freep) char *text = hf_json_print(obj);
     HF_CLEANUP(hf_freep) char *path = hf_rundir_file(&sup->dir, "status.json");
     struct hf_err err = {0};

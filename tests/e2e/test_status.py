@@ -3,6 +3,7 @@
 with their ages, null for what is not known, and "unknown" where nobody can vouch for it."""
 import datetime
 import json
+import os
 import re
 import signal
 
@@ -23,6 +24,8 @@ RUN = {
     "ranks": dict, "every_ms": NUMBER, "watch": dict, "notice": dict, "save": dict,
     "heartbeat": UTC,
     "outcome": WORD, "exit_status": NUMBER, "events_dropped": NUMBER, "updated": UTC,
+    "updated_boot_ms": NUMBER, "boot_id": WORD, "pid_ns": NUMBER, "supervisor_start": NUMBER,
+    "host": WORD, "store_silent_since": UTC, "asked": WORD, "evidence": list,
 }
 PARTS = {
     "ranks": {"world": NUMBER, "joined": NUMBER, "life": NUMBER, "step": NUMBER, "step_at": UTC},
@@ -56,6 +59,13 @@ def check_run(run):
     for name, schema in PARTS.items():
         if run[name] is not None:
             check(run[name], schema)
+    assert UTC.fullmatch(run["asked"])
+    for proof in run["evidence"]:
+        check(proof, {"by": WORD, "what": WORD, "at": UTC})
+
+
+def evidence(run):
+    return "; ".join(proof["what"] for proof in run["evidence"])
 
 
 def started(hf, *options, command=FOREVER):
@@ -147,6 +157,96 @@ def test_nobody_vouches_for_it(hf):
     assert run["since"] == run["updated"]
     assert "unknown" in hf.call("status", "r").out
     assert "no supervisor lives here" in hf.call("status", "r").out
+    keeper = hf.keeper_pid()
+    assert f"keeper pid {keeper} is alive (checked now): what it keeps goes on" in evidence(run)
+
+
+def test_m3_heartbeats_stop(hf):
+    """Supervisor, keeper and trainer are killed at once: within 30 s the run is unknown since the
+    last proof, with the evidence, here and from another machine by the store."""
+    store = f"file://{hf.tmp}/store"
+    child = started(hf, f"--store={store}", "--heartbeat=300ms")
+    until(lambda: hf.status()["heartbeat"], "a heartbeat")
+    pids = [child.pid, hf.keeper_pid(), hf.command_pid()]
+    here = before = until(lambda: "step" in evidence(r := hf.status()) and r, "a step")
+    assert here["state"] == "running" and "told by the trainer" in evidence(here)
+    assert f"keeper pid {pids[1]} is alive (checked now)" in evidence(here)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    child.wait()
+    run = until(lambda: (r := hf.status())["state"] == "unknown" and r, "unknown here", 30)
+    check_run(run)
+    assert run["since"] == run["updated"] >= before["updated"]
+    assert "no supervisor lives here" in evidence(run)
+    until(lambda: f"keeper pid {pids[1]} is gone (checked now)" in evidence(hf.status()), "gone")
+    assert run["ranks"]["step"] >= before["ranks"]["step"]
+    hf.env["HOLDFAST_STATE_DIR"] = str(hf.tmp / "laptop")
+    far = until(lambda: (r := far_status(hf, store))["state"] == "unknown" and r,
+                "unknown from afar", 30)
+    assert far["since"] == far["heartbeat"] and far["last_state"] == "running"
+    assert "timed by the clock of" in evidence(far)
+    assert "none came for longer than" in evidence(far)
+
+
+def far_status(hf, store):
+    return hf.json("status", "r", f"--store={store}")["runs"][0]
+
+
+def test_from_another_machine(hf):
+    """Only the store is shared: the state, step and time are the other machine's word."""
+    store = f"file://{hf.tmp}/store"
+    child = started(hf, f"--store={store}", "--heartbeat=200ms", "--every=100ms")
+    until(lambda: hf.ckpt(), "a checkpoint")
+    home = hf.env["HOLDFAST_STATE_DIR"]
+    hf.env["HOLDFAST_STATE_DIR"] = str(hf.tmp / "laptop")
+    run = until(lambda: (r := far_status(hf, store))["state"] == "running"
+                and (r["ranks"]["step"] or 0) > 0 and r, "running")
+    check(run, {name: kind for name, kind in RUN.items()})
+    assert run["attempt"] == 1 and run["host"] and run["supervised"] is None
+    assert run["save"]["verdict"] == "local" and run["save"]["number"] >= 1
+    assert f"timed by the clock of '{run['host']}'" in evidence(run)
+    assert "timed by the clock of" in hf.call("status", "r", f"--store={store}").out
+    assert not (hf.tmp / "laptop" / "runs").exists()
+    child.kill(signal.SIGTERM)
+    assert child.wait() == 75
+    run = far_status(hf, store)
+    assert run["state"] == "ended" and run["outcome"] == "preempted"
+    assert "is recorded in the store" in evidence(run)
+    # On the machine itself its own word stands, until another machine goes on.
+    hf.env["HOLDFAST_STATE_DIR"] = home
+    assert far_status(hf, store)["exit_status"] == 75
+    child = hf.start("status", "other", f"--store={store}")
+    assert child.wait() == 1 and "no run 'other' is in this store" in child.err
+    child = hf.start("status", "r", f"--store=file://{hf.tmp}/nothing")
+    assert child.wait() == 1 and "is not there" in child.err
+    assert not (hf.tmp / "nothing").exists()
+
+
+def test_m5_a_slow_start_is_no_preemption(hf, root):
+    """While a silent attempt of another machine is watched, before anything is claimed, the new
+    start is preparing: not preempted, not unknown."""
+    store = f"file://{hf.tmp}/store"
+    child = started(hf, f"--store={store}", "--heartbeat=100ms")
+    for pid in (child.pid, hf.keeper_pid(), hf.command_pid()):
+        os.kill(pid, signal.SIGKILL)
+    child.wait()
+    hf.new_machine()
+    child = hf.run_start(f"--store={store}", "--dead-after=2s", "--resume", command=["true"],
+                         before=["unshare", "-pf", "--kill-child", "--mount-proc"])
+    states = []
+
+    def follow():
+        runs = hf.json("status")["runs"]
+        state = runs[0]["state"] if runs else "none"
+        if not states or states[-1] != state:
+            states.append(state)
+        return state == "ended" and child.proc.poll() is not None
+
+    until(follow, "its end")
+    assert child.wait() == 0, child.err
+    assert states[-1] == "ended" and "preparing" in states, states
+    assert not {"unknown", "running", "ended"} & set(states[:states.index("preparing")]), states
+    assert "preempted" not in json.dumps(hf.status())
 
 
 def test_one_that_never_began(hf):
@@ -182,8 +282,8 @@ def test_wrong_usage(hf, args):
 
 
 def test_checkpoints_as_json(hf):
-    assert hf.preempt(trainer("loop.py", "--steps", 1000, "--pad", 70000), "--every=100ms",
-                      "--block-size=64KiB", after=15).status == 75
+    command = trainer("loop.py", "--steps", 1000, "--step-ms", 30, "--pad", 70000)
+    assert hf.preempt(command, "--every=100ms", "--block-size=64KiB", after=15).status == 75
     assert hf.run(command=trainer("loop.py", "--steps", 5), run="other").status == 0
     listed = hf.json("ckpt", "ls", "r")
     assert listed["format"] == 1 and listed["run"] == "r"

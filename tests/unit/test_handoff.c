@@ -147,8 +147,9 @@ static void *beat(void *arg)
             handoff_end_as(o->s, "preempted");
             return NULL;
         }
-        if (!o->ends &&
-            hf_lineage_beat(&o->s->bench.run, NULL, &o->s->last, n, &superseded, NULL) != HF_OK) {
+        if (!o->ends && hf_lineage_beat(&o->s->bench.run, NULL, &o->s->last,
+                                        &(struct hf_beat){.counter = n, .step = -1}, &superseded,
+                                        NULL) != HF_OK) {
             abort();
         }
         (void)poll(NULL, 0, 10);

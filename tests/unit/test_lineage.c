@@ -523,7 +523,8 @@ static void *beat_main(void *arg)
     struct beating *h = arg;
     for (uint64_t n = 1; !atomic_load(&h->stop); n++) {
         bool over = false;
-        enum hf_rc rc = hf_lineage_beat(&h->bench->run, NULL, h->claim, n, &over, NULL);
+        enum hf_rc rc = hf_lineage_beat(&h->bench->run, NULL, h->claim,
+                                        &(struct hf_beat){.counter = n, .step = -1}, &over, NULL);
         assert_true(rc == HF_OK && !over);
         rc = hf_call_wait(NULL, 20, NULL);
         assert_int_equal(rc, HF_OK);
@@ -560,8 +561,18 @@ static void heartbeats(void **state)
     expect_rc(hf_lineage_judge(&b.run, &soon, 1, 5000, &dead, &err), HF_ETIMEOUT, &err);
     expect_rc(hf_lineage_claim(&b.run, NULL, &two, &err), HF_OK, &err);
     bool over = false;
-    expect_rc(hf_lineage_beat(&b.run, NULL, &one, 99, &over, &err), HF_OK, &err);
+    struct hf_beat beat = {
+        .counter = 99, .every_ms = 10000, .at_wall_ms = 1500, .state = "running", .step = 7};
+    struct hf_beat back;
+    expect_rc(hf_lineage_beat(&b.run, NULL, &one, &beat, &over, &err), HF_OK, &err);
     assert_true(over);
+    expect_rc(hf_lineage_get_beat(&b.run, NULL, &one, &back, &err), HF_OK, &err);
+    assert_true(back.counter == 99 && back.every_ms == 10000 && back.at_wall_ms == 1500);
+    assert_true(strcmp(back.state, "running") == 0 && back.step == 7);
+    struct hf_claim other = make_claim(1); /* of that number, by another machine */
+    expect_rc(hf_lineage_get_beat(&b.run, NULL, &other, &back, &err), HF_ENOTFOUND, &err);
+    expect_rc(hf_lineage_get_beat(&b.run, NULL, &two, &back, &err), HF_ENOTFOUND, &err);
+    hf_claim_release(&other);
     struct hf_end end = {.outcome = "finished", .exit_code = -1, .replacement = "unknown"};
     memcpy(end.nonce, one.nonce, sizeof(end.nonce));
     expect_rc(hf_lineage_end(&b.run, NULL, 1, &end, &err), HF_OK, &err);
