@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #define LINE_MAX_BYTES 1400
 
@@ -32,8 +33,9 @@ static void emit_text(const struct hf_log *log, enum hf_log_level level, const c
 {
     char line[LINE_MAX_BYTES + 64];
     const char *mark = level == HF_LOG_INFO ? "" : level_names[level];
+    HF_CLEANUP(hf_freep) char *clean = hf_text_clean(msg);
     int n = snprintf(line, sizeof(line) - 3, "%s%s%s%s", log->prefix != NULL ? log->prefix : "",
-                     mark, mark[0] != '\0' ? ": " : "", msg);
+                     mark, mark[0] != '\0' ? ": " : "", clean);
     size_t len = n < 0 ? 0 : (size_t)n;
     if (len > sizeof(line) - 4) {
         len = sizeof(line) - 4;

@@ -154,6 +154,14 @@ static void count(struct hf_watch *w, const struct hf_err *transport)
         w->status.server_errors++;
     } else if (w->req.status == 401) {
         w->status.unauthorized++;
+    } else if (w->req.status == 404) {
+        w->status.not_found++;
+    } else if (w->req.status == 200 && strcmp(w->req.method, "PUT") == 0) {
+        w->status.tokens++;
+    } else if (w->req.status == 200) {
+        w->status.told++;
+    } else {
+        w->status.others++;
     }
 }
 

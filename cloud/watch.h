@@ -46,10 +46,14 @@ struct hf_watch_status {
     uint64_t polls;         /* rounds begun */
     uint64_t ok;            /* rounds answered, calm or not */
     uint64_t noticed;       /* of these: with a notice standing */
+    uint64_t tokens;        /* replies 200 to a PUT: a session token */
+    uint64_t told;          /* replies 200 to a question: something is announced */
+    uint64_t not_found;     /* replies 404: nothing is announced, the usual and healthy one */
     uint64_t refused;       /* requests that got no connection or a broken reply */
     uint64_t timeouts;      /* requests that got no reply in time */
     uint64_t server_errors; /* replies 5xx */
     uint64_t unauthorized;  /* replies 401 */
+    uint64_t others;        /* any other reply */
     uint64_t last_ok_ns;    /* CLOCK_BOOTTIME; 0: never */
     struct hf_err last_err; /* of the last failed round; code HF_OK: none yet */
 };

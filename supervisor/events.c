@@ -38,6 +38,9 @@ void hf_event(struct hf_events *e, uint32_t attempt, const char *name, cJSON *fi
         hf_json_add(obj, key, item);
     }
     hf_json_free(fields_taken);
+    if (e->heard != NULL) {
+        e->heard(e->user, name, obj);
+    }
     char *text = hf_json_print(obj);
     char *line = hf_asprintf("%s\n", text);
     if (e->path == NULL ||

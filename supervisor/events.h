@@ -9,9 +9,14 @@
 
 #include "base/json.h"
 
+/* Sees each event as it is written; `event` is the whole object, valid during the call. */
+typedef void hf_event_fn(void *user, const char *name, const cJSON *event);
+
 struct hf_events {
-    char *path;       /* owned */
-    uint64_t dropped; /* lines that could not be written */
+    char *path;         /* owned */
+    uint64_t dropped;   /* lines that could not be written */
+    hf_event_fn *heard; /* NULL: nobody listens */
+    void *user;
 };
 
 void hf_events_open(struct hf_events *e, const char *path);

@@ -75,5 +75,6 @@ enum hf_rc hf_precheck(const struct hf_settings *s, char *const *argv, struct hf
     HF_TRY(must_not_be_file(s, HF_SET_STATE_DIR, hf_set_str(s, HF_SET_STATE_DIR), err));
     HF_TRY(must_not_be_folder(s, HF_SET_DONE_FILE, err));
     HF_TRY(must_not_be_folder(s, HF_SET_NOTICE_FILE, err));
+    HF_TRY(must_not_be_folder(s, HF_SET_METRICS_FILE, err));
     return check_endpoint(s, err);
 }

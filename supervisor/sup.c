@@ -181,6 +181,7 @@ static enum hf_rc which_run(struct hf_sup *sup, struct hf_err *err)
     sup->run.name = sup->dir.name;
     HF_CLEANUP(hf_freep) char *events = hf_rundir_file(&sup->dir, "events.jsonl");
     hf_events_open(&sup->events, events);
+    hf_sup_metrics_start(sup);
     const char *save_dir = hf_set_str(set, HF_SET_SAVE_DIR);
     HF_CLEANUP(hf_freep) char *own = hf_rundir_file(&sup->dir, "save");
     sup->save_dir = hf_path_from(sup->folder, save_dir != NULL ? save_dir : own);
@@ -237,6 +238,7 @@ void hf_sup_end_attempt(struct hf_sup *sup)
 /* Everything is let go; what workers still do is cancelled and waited for. */
 static void sup_close(struct hf_sup *sup)
 {
+    hf_sup_metrics_end(sup);
     hf_watch_stop(sup->watch);
     hf_scope_cancel(&sup->scope);
     struct hf_timer *timers[] = {&sup->tick,  &sup->every, &sup->leave_by, &sup->soft,

@@ -18,6 +18,7 @@
 #include "supervisor/handoff.h"
 #include "supervisor/job.h"
 #include "supervisor/keeper.h"
+#include "supervisor/metrics.h"
 #include "supervisor/relaunch.h"
 #include "supervisor/rundir.h"
 #include "supervisor/ship.h"
@@ -141,11 +142,12 @@ struct hf_sup {
     struct hf_op *prepare_op;
     bool retain_busy;
     bool disk_busy;
-    bool disk_told[3];      /* of each place in sup_disk.c: warned of already */
-    uint64_t status_ns;     /* when status.json was last written */
-    struct hf_pulse *pulse; /* of the store's calls */
-    uint64_t silent_ns;     /* since when the store has not answered; 0: it does */
-    bool registered;        /* the store is open and the run's name is known */
+    bool disk_told[3];          /* of each place in sup_disk.c: warned of already */
+    uint64_t status_ns;         /* when status.json was last written */
+    struct hf_pulse *pulse;     /* of the store's calls */
+    uint64_t silent_ns;         /* since when the store has not answered; 0: it does */
+    bool registered;            /* the store is open and the run's name is known */
+    struct hf_metrics *metrics; /* NULL: no --metrics-file */
 };
 
 /* sup.c. Returns the exit status. ctx's command is run until the job has ended. */
@@ -217,5 +219,10 @@ void hf_sup_follow_store(
 void hf_sup_status_changed(struct hf_sup *sup);
 void hf_sup_status_write(struct hf_sup *sup);
 const char *hf_sup_safe_word(const struct hf_sup *sup); /* "durable" or "local" */
+
+/* sup_metrics.c */
+void hf_sup_metrics_start(struct hf_sup *sup); /* before the first event */
+void hf_sup_metrics_due(struct hf_sup *sup);   /* written if something changed, or it is time */
+void hf_sup_metrics_end(struct hf_sup *sup);   /* the last word; before the loop is drained */
 
 #endif

@@ -65,6 +65,10 @@ static cJSON *watch_json(const struct hf_sup *sup)
     hf_json_add_int(obj, "polls", (int64_t)st.polls);
     hf_json_add_int(obj, "ok", (int64_t)st.ok);
     hf_json_add_int(obj, "noticed", (int64_t)st.noticed);
+    hf_json_add_int(obj, "tokens", (int64_t)st.tokens);
+    hf_json_add_int(obj, "told", (int64_t)st.told);
+    hf_json_add_int(obj, "not_found", (int64_t)st.not_found);
+    hf_json_add_int(obj, "others", (int64_t)st.others);
     hf_json_add_int(obj, "timeouts", (int64_t)st.timeouts);
     hf_json_add_int(obj, "refused", (int64_t)st.refused);
     hf_json_add_int(obj, "server_errors", (int64_t)st.server_errors);
@@ -130,6 +134,7 @@ void hf_sup_status_write(struct hf_sup *sup)
     if (!sup->registered || at->claim.attempt == 0) {
         return; /* what a refused start would say is no news of the run */
     }
+    hf_sup_metrics_due(sup);
     HF_CLEANUP(hf_json_freep) cJSON *obj = hf_json_obj();
     hf_json_add_int(obj, "format", 1);
     hf_json_add_str(obj, "run", sup->run.name);

@@ -75,6 +75,16 @@ static void text_lines(void **state)
     }
 }
 
+/* What files and programs are called must not steer a terminal, or look like a line of ours. */
+static void names_are_spelt_out(void **state)
+{
+    struct ends *e = *state;
+    char room[4096];
+    struct hf_log log = {.fd = e->w, .prefix = "hf: "};
+    hf_log(&log, HF_LOG_INFO, "left: '%s'", "a\nhf: error: b\x1b[2J\xb6 实验");
+    assert_string_equal(next(e, room), "hf: left: 'a\\nhf: error: b\\x1b[2J\\xb6 实验'\n");
+}
+
 static void levels(void **state)
 {
     struct ends *e = *state;
@@ -192,8 +202,8 @@ int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(text_lines),         CASE(levels),      CASE(errors_and_hints), CASE(json_lines),
-        CASE(long_lines_are_cut), CASE(never_harms),
+        CASE(text_lines), CASE(names_are_spelt_out), CASE(levels),      CASE(errors_and_hints),
+        CASE(json_lines), CASE(long_lines_are_cut),  CASE(never_harms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
