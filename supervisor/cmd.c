@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "supervisor/cmd.h"
+#include "supervisor/manual.h"
 #include "supervisor/precheck.h"
 
 #define HELP_COLUMN 28
@@ -37,20 +38,6 @@ static void print_row(FILE *out, const char *left, const char *text)
     }
 }
 
-/* HOLDFAST_STATE_DIR for "state-dir". The caller frees. */
-static char *derived_env(const char *name)
-{
-    char *env = hf_asprintf("HOLDFAST_%s", name);
-    for (char *p = env; *p != '\0'; p++) {
-        if (*p == '-') {
-            *p = '_';
-        } else if (*p >= 'a' && *p <= 'z') {
-            *p = (char)(*p - 'a' + 'A');
-        }
-    }
-    return env;
-}
-
 static void print_env_rule(FILE *out, unsigned group)
 {
     (void)fprintf(out,
@@ -61,7 +48,7 @@ static void print_env_rule(FILE *out, unsigned group)
         if (row->env == NULL || !(row->commands & group)) {
             continue;
         }
-        HF_CLEANUP(hf_freep) char *rule = derived_env(row->name);
+        HF_CLEANUP(hf_freep) char *rule = hf_derived_env(row->name);
         if (strcmp(rule, row->env) != 0) {
             (void)fprintf(out, "In the environment --%s is %s.\n", row->name, row->env);
         }
@@ -98,7 +85,8 @@ static void print_help(FILE *out, const struct hf_cmd *const *cmds)
         (void)fputc('\n', out);
     }
     (void)fprintf(out, "\n'holdfast help COMMAND' explains one; 'holdfast --version' prints the "
-                       "version.\n");
+                       "version.\n'holdfast help man [COMMAND]' is the manual, 'holdfast help "
+                       "completion bash|zsh|fish'\nwhat a shell completes with.\n");
 }
 
 static const struct hf_cmd *find_command(const struct hf_cmd *const *cmds, const char *name)
@@ -148,15 +136,39 @@ static int unknown_command(const struct hf_cmd_world *w, const char *name, bool 
     return complain(w, HF_EXIT_USAGE, &err);
 }
 
-static int help_command(const struct hf_cmd_world *w, const char *name)
+static int made_from_tables(const struct hf_cmd_world *w, char *const *argv)
 {
-    if (name == NULL) {
+    struct hf_err err = {0};
+    if (strcmp(argv[0], "completion") == 0) {
+        if (argv[1] != NULL && hf_completion_print(w->out, w->cmds, argv[1])) {
+            return HF_EXIT_OK;
+        }
+        (void)hf_hint(&err,
+                      hf_fail(&err, HF_EINVAL, "no completion for shell '%s'",
+                              argv[1] != NULL ? argv[1] : ""),
+                      "Use: holdfast help completion bash|zsh|fish.");
+        return complain(w, HF_EXIT_USAGE, &err);
+    }
+    const struct hf_cmd *cmd = argv[1] != NULL ? find_command(w->cmds, argv[1]) : NULL;
+    if (argv[1] != NULL && cmd == NULL) {
+        return unknown_command(w, argv[1], false);
+    }
+    hf_manual_print(w->out, w->cmds, cmd);
+    return HF_EXIT_OK;
+}
+
+static int help_command(const struct hf_cmd_world *w, char *const *argv)
+{
+    if (argv[0] == NULL) {
         print_help(w->out, w->cmds);
         return HF_EXIT_OK;
     }
-    const struct hf_cmd *cmd = find_command(w->cmds, name);
+    if (strcmp(argv[0], "man") == 0 || strcmp(argv[0], "completion") == 0) {
+        return made_from_tables(w, argv);
+    }
+    const struct hf_cmd *cmd = find_command(w->cmds, argv[0]);
     if (cmd == NULL) {
-        return unknown_command(w, name, false);
+        return unknown_command(w, argv[0], false);
     }
     print_command_help(w->out, cmd);
     return HF_EXIT_OK;
@@ -215,7 +227,7 @@ static int dispatch(const struct hf_cmd_world *w, int argc, char **argv)
         return HF_EXIT_OK;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        return help_command(w, argv[2]);
+        return help_command(w, argv + 2);
     }
     const struct hf_cmd *cmd = find_command(w->cmds, name);
     if (cmd == NULL) {

@@ -42,6 +42,7 @@ struct hf_cmd {
     const char *args;    /* for the usage line: "[options] [--] COMMAND [ARG]..." */
     const char *summary; /* one line, lower case, no full stop */
     const char *about;   /* --help: sentences below the usage line, may be NULL */
+    const char *exits;   /* for the manual: "STATUS: meaning" lines, lower case, no full stops */
     unsigned group;      /* enum hf_set_command: which settings it has */
     bool wraps;          /* options end at the first operand, which starts the user's own command */
     int usage_status;    /* exit status for wrong usage */

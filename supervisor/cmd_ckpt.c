@@ -247,6 +247,9 @@ const struct hf_cmd hf_cmd_ckpt = {
         "block and\n"
         "exits 1 if one is damaged. inspect looks into a folder that a training program saves\n"
         "into, and says of each thing whether it would be shipped, and why.",
+    .exits =
+        "0: done; with verify: all is whole\n1: the run, checkpoint or folder is not there, cannot "
+        "be read, or is damaged\n64: wrong usage",
     .group = HF_FOR_CKPT,
     .usage_status = HF_EXIT_USAGE,
     .run = run,

@@ -420,6 +420,9 @@ const struct hf_cmd hf_cmd_drill = {
         "notice, kills everything at the deadline, and lets a fresh machine go on. Your files are\n"
         "put back as they were. The last line is 'drill: PASS' or 'drill: FAIL: why and what to\n"
         "change'; the exit status 0 or 1.",
+    .exits = "0: PASS, or with --recover: nothing is left to undo\n"
+             "1: FAIL; the last line says why and what to change\n"
+             "125: wrong usage",
     .group = HF_FOR_DRILL,
     .wraps = true,
     .usage_status = HF_EXIT_OWN,

@@ -93,6 +93,8 @@ const struct hf_cmd hf_cmd_logs = {
     .args = "[options] RUN",
     .summary = "what the command of a run's newest attempt wrote",
     .about = "Reads the copy on this machine; --attempt N picks an older attempt.",
+    .exits = "0: done\n1: the run or attempt is not known here, or its log cannot be read\n64: "
+             "wrong usage",
     .group = HF_FOR_LOGS,
     .usage_status = HF_EXIT_USAGE,
     .run = run,

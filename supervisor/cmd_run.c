@@ -74,6 +74,12 @@ const struct hf_cmd hf_cmd_run = {
         "The same command again goes on from the newest checkpoint. The command's exit status is\n"
         "passed on: 128+n for signals, 126 and 127 when it cannot be executed, 125 when holdfast\n"
         "itself failed, and 75 when the machine is being taken: start the same command again.",
+    .exits = "0-124, 128-255: the command's own; 128+n when signal n ended it\n"
+             "75: the machine is being taken, or the command asked for it: start the same command "
+             "again\n"
+             "125: Holdfast itself failed, or refused; the line before says why\n"
+             "126: the command could not be executed\n"
+             "127: the command was not found",
     .group = HF_FOR_RUN,
     .wraps = true,
     .usage_status = HF_EXIT_OWN,

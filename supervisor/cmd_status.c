@@ -258,6 +258,8 @@ const struct hf_cmd hf_cmd_status = {
     .summary = "what is known of the runs started here, since when and from what",
     .about = "Without RUN: every run that is registered in the state folder. With RUN and --store "
              "the\nstore is asked too, from any machine.",
+    .exits = "0: what is known was printed, be the run in trouble or not\n1: the run is not "
+             "known\n64: wrong usage",
     .group = HF_FOR_STATUS,
     .usage_status = HF_EXIT_USAGE,
     .run = run,

@@ -17,6 +17,7 @@ define HELP
   make asan         build/san/holdfast
   make lint         layers, sizes, names, format, clang-tidy, cppcheck
   make format       clang-format over the tree
+  make manual       manual pages and shell completion, from the program's own tables
   make install      PREFIX=/usr/local DESTDIR=
   make clean        removes build/
 endef
@@ -25,6 +26,7 @@ export HELP
 SUB := $(MAKE) --no-print-directory -s
 RUN := $(PYTHON) tests/run.py $(if $(T),-t '$(T)') $(if $(K),-k '$(K)')
 FUZZ_SECONDS ?= 30
+SHARE = $(PREFIX)/share
 
 help:
 	@sed -n '3,6s/^# \{1,3\}/  /p' Makefile
@@ -101,16 +103,31 @@ lint: deps
 format:
 	@find base cloud checkpoint hooks supervisor tests -name '*.[ch]' -print0 | xargs -0 clang-format -i
 
-install: all
+# Made by the program itself; which commands it has, holdfast(1) says.
+manual: build/man/holdfast.1
+build/man/holdfast.1: build/holdfast
+	@mkdir -p build/man build/completion
+	@for c in $$(build/holdfast help man | sed -n 's/^\.BR holdfast\\-\([a-z]*\) .*/\1/p' | sort -u); do \
+		build/holdfast help man $$c >build/man/holdfast-$$c.1 || exit 1; done
+	@for s in bash zsh fish; do build/holdfast help completion $$s >build/completion/$$s || exit 1; done
+	@build/holdfast help man >$@
+
+install: all manual
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
 	install -m 755 build/holdfast $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 build/libholdfast.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 build/libholdfast.so.1 $(DESTDIR)$(PREFIX)/lib/
 	ln -sf libholdfast.so.1 $(DESTDIR)$(PREFIX)/lib/libholdfast.so
 	install -m 644 build/include/holdfast.h $(DESTDIR)$(PREFIX)/include/
+	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/bash-completion/completions \
+		$(DESTDIR)$(SHARE)/zsh/site-functions $(DESTDIR)$(SHARE)/fish/vendor_completions.d
+	install -m 644 build/man/*.1 $(DESTDIR)$(SHARE)/man/man1/
+	install -m 644 build/completion/bash $(DESTDIR)$(SHARE)/bash-completion/completions/holdfast
+	install -m 644 build/completion/zsh $(DESTDIR)$(SHARE)/zsh/site-functions/_holdfast
+	install -m 644 build/completion/fish $(DESTDIR)$(SHARE)/fish/vendor_completions.d/holdfast.fish
 
 clean:
 	rm -rf build
 
 .PHONY: help deps deps-build unit-build faults-build replay-build e2e-build unit faults replay e2e \
-	check check-long fuzz cover bench demo asan lint format install clean
+	check check-long fuzz cover bench demo asan lint format manual install clean
