@@ -302,7 +302,7 @@ static enum hf_rc leaves_something(const struct hf_handoff_in *in, const struct 
     return HF_OK;
 }
 
-/* The newest attempt at or below out->last that left something holds the command to compare with. */
+/* The newest attempt, from out->last down, that left something has the command to compare with. */
 static enum hf_rc compare_command(const struct hf_handoff_in *in, const struct hf_call *c,
                                   struct hf_handoff_out *out, struct hf_err *err)
 {

@@ -41,7 +41,7 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
     [HF_SET_ALLOW_WORLD_CHANGE] = {.name = "allow-world-change",
         .env = "HOLDFAST_ALLOW_WORLD_CHANGE", .type = HF_SET_BOOL, .fallback = "false",
         .commands = TRAINS,
-        .help = "go on though the command starts another number of ranks than the checkpoint has"},
+        .help = "resume a checkpoint of another number of ranks"},
     [HF_SET_EVERY] = {.name = "every", .env = "HOLDFAST_EVERY", .type = HF_SET_DURATION,
         .fallback = "10m", .words = "auto", .commands = TRAINS, .arg = "DURATION",
         .help = "ask for a checkpoint this often, 0: never, auto: as it pays"},

@@ -77,7 +77,7 @@ static void another_command(void **state)
         struct handoff_scene s;
         handoff_open(&s, NULL);
         handoff_claim_as(&s, 1, HERE);
-        handoff_end_as(&s, "failed");
+        handoff_end_as(&s, "preempted");
         s.in.argv = others[i];
         handoff_expect(&s, HF_HANDOFF_DIFFERS);
         assert_string_equal(s.out.last.command.items[1], "--lr=1");
@@ -87,6 +87,34 @@ static void another_command(void **state)
         handoff_expect(&s, HF_HANDOFF_CLAIMED);
         assert_int_equal(s.out.claim.fresh, s.in.fresh);
         assert_int_equal(handoff_highest(&s), 2);
+        handoff_close(&s);
+    }
+}
+
+/* What ended before it got anywhere binds nobody to its command; what saved something does. */
+static void commands_that_got_nowhere(void **state)
+{
+    (void)state;
+    static const char *const other[] = {"train", "--lr=2", NULL};
+    static const struct {
+        const char *outcome;
+        bool saved;
+        enum hf_handoff_verdict verdict;
+    } table[] = {
+        {"not-started", false, HF_HANDOFF_CLAIMED}, {"failed", false, HF_HANDOFF_CLAIMED},
+        {"failed", true, HF_HANDOFF_DIFFERS},       {"preempted", false, HF_HANDOFF_DIFFERS},
+        {"vanished", false, HF_HANDOFF_DIFFERS},
+    };
+    for (size_t i = 0; i < HF_COUNT(table); i++) {
+        struct handoff_scene s;
+        handoff_open(&s, NULL);
+        handoff_claim_as(&s, 1, HERE);
+        if (table[i].saved) {
+            must_commit(&s.bench, &s.last, 1);
+        }
+        handoff_end_as(&s, table[i].outcome);
+        s.in.argv = other;
+        handoff_expect(&s, table[i].verdict);
         handoff_close(&s);
     }
 }
@@ -454,6 +482,7 @@ int main(void)
         cmocka_unit_test(the_first_attempt),
         cmocka_unit_test(after_an_end),
         cmocka_unit_test(another_command),
+        cmocka_unit_test(commands_that_got_nowhere),
         cmocka_unit_test(finished_and_stopped),
         cmocka_unit_test(on_another_machine),
         cmocka_unit_test(an_end_ends_the_watching),
