@@ -13,14 +13,14 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/sockname.h"
 #include "hooks/c/agree_step.h"
 #include "hooks/linesock.h"
 
-#define CHUNK       16384
-#define CONNS_MAX   512
-#define UNSENT_MAX  65536
-#define BACKLOG     256
-#define SOCKET_PATH 108
+#define CHUNK      16384
+#define CONNS_MAX  512
+#define UNSENT_MAX 65536
+#define BACKLOG    256
 
 struct hf_lineconn {
     uv_pipe_t pipe;
@@ -41,7 +41,8 @@ struct hf_linesock {
     size_t n_conns;
     size_t n_handles; /* open in libuv; the last close callback frees */
     bool closing;
-    char path[SOCKET_PATH];
+    struct hf_sockname name; /* open as long as libuv may unlink what it has bound */
+    char *path;
 };
 
 struct send_req {
@@ -52,6 +53,8 @@ struct send_req {
 static void handle_gone(struct hf_linesock *ls)
 {
     if (--ls->n_handles == 0) {
+        hf_sockname_close(&ls->name);
+        hf_free(ls->path);
         hf_free(ls);
     }
 }
@@ -163,7 +166,7 @@ static void listener_closed(uv_handle_t *handle)
 static int listen_on(struct hf_linesock *ls)
 {
     unlink(ls->path);
-    int n = uv_pipe_bind(&ls->listener, ls->path);
+    int n = uv_pipe_bind(&ls->listener, ls->name.addr.sun_path);
     if (n == 0) {
         chmod(ls->path, 0600);
         n = uv_listen((uv_stream_t *)&ls->listener, BACKLOG, accept_one);
@@ -174,12 +177,11 @@ static int listen_on(struct hf_linesock *ls)
 enum hf_rc hf_linesock_open(struct hf_loop *loop, const char *path, const struct hf_linesock_cb *cb,
                             void *user, struct hf_linesock **ret, struct hf_err *err)
 {
-    if (strlen(path) >= SOCKET_PATH) {
-        hf_fail(err, HF_EINVAL, "socket path '%s' is longer than %d bytes", path, SOCKET_PATH - 1);
-        return hf_hint(err, HF_EINVAL, "Use a state folder with a shorter name.");
-    }
+    struct hf_sockname name;
+    HF_TRY(hf_sockname_open(path, &name, err));
     struct hf_linesock *ls = HF_NEW(struct hf_linesock);
-    memcpy(ls->path, path, strlen(path) + 1);
+    ls->name = name;
+    ls->path = hf_strdup(path);
     ls->cb = *cb;
     ls->user = user;
     ls->n_handles = 1;

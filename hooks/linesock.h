@@ -21,7 +21,7 @@ struct hf_linesock_cb {
     void (*gone)(void *user, struct hf_lineconn *conn);
 };
 
-/* Replaces a stale socket at `path` (at most 107 bytes); mode 0600. */
+/* Replaces a stale socket at `path`, of any length; mode 0600. */
 enum hf_rc hf_linesock_open(struct hf_loop *loop, const char *path, const struct hf_linesock_cb *cb,
                             void *user, struct hf_linesock **ret, struct hf_err *err) HF_MUST_USE;
 /* Drops every connection and removes the socket; no callback follows. NULL is fine; run the loop

@@ -47,8 +47,7 @@ struct hf_hooks_cb {
 };
 
 struct hf_hooks_cfg {
-    /* The attempt's folder: control file "c" and socket "s" go there; short (socket paths hold
-     * 107 bytes). */
+    /* The attempt's folder: control file "c" and socket "s" go there. */
     const char *dir;
     const char *run;
     uint32_t attempt;
@@ -59,7 +58,7 @@ struct hf_hooks_cfg {
 
 /* Creates (or, after a supervisor's restart, reopens) the control file and listens. A request that
  * was undecided is cancelled; one that had its target goes on: see status.request, its callbacks
- * follow. HF_EINVAL: the socket's path is too long. */
+ * follow. */
 enum hf_rc hf_hooks_open(struct hf_loop *loop, const struct hf_hooks_cfg *cfg,
                          const struct hf_hooks_cb *cb, void *user, struct hf_hooks **ret,
                          struct hf_err *err) HF_MUST_USE;

@@ -352,17 +352,19 @@ static enum hf_rc find_peer(struct hf_keeper_parts *p, const char *dir, struct h
 
 static enum hf_rc reach(const char *dir, struct hf_keeper_parts *p, struct hf_err *err)
 {
-    struct sockaddr_un addr;
-    HF_TRY(hf_keeper_address(dir, &addr, err));
+    struct hf_sockname name;
+    HF_TRY(hf_keeper_address(dir, &name, err));
     p->control = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (p->control < 0) {
-        return hf_fail_errno(err, errno, "make a socket");
+    int num = p->control < 0 ? errno : 0;
+    if (num == 0 &&
+        connect(p->control, (const struct sockaddr *)&name.addr, sizeof name.addr) != 0) {
+        num = errno;
     }
-    if (connect(p->control, (const struct sockaddr *)&addr, sizeof addr) != 0) {
-        int num = errno;
+    hf_sockname_close(&name);
+    if (num != 0) {
         return num == ECONNREFUSED || num == ENOENT
                    ? hf_fail(err, HF_ENOTFOUND, "no keeper lives in '%s'", dir)
-                   : hf_fail_errno(err, num, "connect to '%s'", addr.sun_path);
+                   : hf_fail_errno(err, num, "connect to the keeper of '%s'", dir);
     }
     return find_peer(p, dir, err);
 }

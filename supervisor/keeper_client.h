@@ -8,8 +8,7 @@
 
 #include "base/prelude.h"
 
-#include <sys/un.h>
-
+#include "base/sockname.h"
 #include "supervisor/keeper.h"
 
 /* What a start leaves in the caller's hands; -1: none. */
@@ -21,8 +20,8 @@ struct hf_keeper_parts {
     int log;     /* opened for appending, to be given to the keeper */
 };
 
-/* "<dir>/k". HF_EINVAL when no socket can have so long a name. */
-enum hf_rc hf_keeper_address(const char *dir, struct sockaddr_un *ret,
+/* The keeper's socket, "<dir>/k". */
+enum hf_rc hf_keeper_address(const char *dir, struct hf_sockname *ret,
                              struct hf_err *err) HF_MUST_USE;
 /* Binds the socket, opens the log, forks and executes the keeper, which then waits for its spec.
  * On failure nothing is left, no process either. */

@@ -49,18 +49,10 @@ void hf_inherited_take(struct hf_inherited *ret)
     *ret = got;
 }
 
-enum hf_rc hf_keeper_address(const char *dir, struct sockaddr_un *ret, struct hf_err *err)
+enum hf_rc hf_keeper_address(const char *dir, struct hf_sockname *ret, struct hf_err *err)
 {
-    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = snprintf(ret->sun_path, sizeof ret->sun_path, "%s/k", dir);
-    if (n < 0 || (size_t)n >= sizeof ret->sun_path) {
-        hf_fail(err, HF_EINVAL, "the folder name '%s' is too long for a socket in it", dir);
-        return hf_hint(err, HF_EINVAL,
-                       "Set HOLDFAST_STATE_DIR to a folder with a shorter name: socket names have "
-                       "at most %zu bytes.",
-                       sizeof ret->sun_path - 1);
-    }
-    return HF_OK;
+    HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/k", dir);
+    return hf_sockname_open(path, ret, err);
 }
 
 void hf_keeper_parts_close(struct hf_keeper_parts *p)
@@ -73,31 +65,39 @@ void hf_keeper_parts_close(struct hf_keeper_parts *p)
 }
 
 /* A socket that nobody serves any more is replaced; a living keeper's is not. */
-static enum hf_rc bind_listen(const char *dir, int *ret_fd, struct hf_err *err)
+static enum hf_rc bind_at(const char *dir, const struct sockaddr_un *addr, int *ret_fd,
+                          struct hf_err *err)
 {
-    struct sockaddr_un addr;
-    HF_TRY(hf_keeper_address(dir, &addr, err));
     HF_CLEANUP(hf_closep)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     HF_CLEANUP(hf_closep)
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || probe < 0 || broken()) {
-        return hf_fail_errno(err, errno, "make the socket '%s'", addr.sun_path);
+        return hf_fail_errno(err, errno, "make the keeper's socket in '%s'", dir);
     }
-    int rc = bind(fd, (const struct sockaddr *)&addr, sizeof addr);
+    int rc = bind(fd, (const struct sockaddr *)addr, sizeof *addr);
     if (rc != 0 && errno == EADDRINUSE) {
-        if (connect(probe, (const struct sockaddr *)&addr, sizeof addr) == 0) {
-            return hf_fail(err, HF_EEXISTS, "a keeper already serves '%s'", addr.sun_path);
+        if (connect(probe, (const struct sockaddr *)addr, sizeof *addr) == 0) {
+            return hf_fail(err, HF_EEXISTS, "a keeper already serves '%s'", dir);
         }
-        (void)unlink(addr.sun_path);
-        rc = bind(fd, (const struct sockaddr *)&addr, sizeof addr);
+        (void)unlink(addr->sun_path);
+        rc = bind(fd, (const struct sockaddr *)addr, sizeof *addr);
     }
     if (rc != 0) {
-        return hf_fail_errno(err, errno, "bind the socket '%s'", addr.sun_path);
+        return hf_fail_errno(err, errno, "bind the keeper's socket in '%s'", dir);
     }
     *ret_fd = fd;
     fd = -1;
     return HF_OK;
+}
+
+static enum hf_rc bind_listen(const char *dir, int *ret_fd, struct hf_err *err)
+{
+    struct hf_sockname name;
+    HF_TRY(hf_keeper_address(dir, &name, err));
+    enum hf_rc rc = bind_at(dir, &name.addr, ret_fd, err);
+    hf_sockname_close(&name);
+    return rc;
 }
 
 /* Our environment, with the token by which a dead keeper's tree is found again. */
@@ -173,10 +173,8 @@ static pid_t fork_keeper(int control, const char *token, int *ret_num)
 
 static void forget_socket(const char *dir)
 {
-    struct sockaddr_un addr;
-    if (hf_keeper_address(dir, &addr, NULL) == HF_OK) {
-        (void)unlink(addr.sun_path);
-    }
+    HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/k", dir);
+    (void)unlink(path);
 }
 
 static void bury(pid_t pid)

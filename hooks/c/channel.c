@@ -9,6 +9,7 @@
 #endif
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,29 @@ static void send_hello(struct holdfast *run)
     holdfast_send(run, o.full ? "" : text);
 }
 
+/* A path that is longer than an address is reached through its folder. Sets errno. */
+static int connect_to(int fd, const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    size_t len = strlen(path);
+    if (len < sizeof addr.sun_path) {
+        memcpy(addr.sun_path, path, len + 1);
+        return connect(fd, (const struct sockaddr *)&addr, sizeof addr);
+    }
+    const char *slash = strrchr(path, '/');
+    char *folder = slash != NULL ? strndup(path, (size_t)(slash - path)) : NULL;
+    int dir = folder != NULL ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(folder);
+    if (dir < 0) {
+        return -1;
+    }
+    int n = snprintf(addr.sun_path, sizeof addr.sun_path, "/proc/self/fd/%d%s", dir, slash);
+    bool fits = n > 0 && (size_t)n < sizeof addr.sun_path;
+    int rc = fits ? connect(fd, (const struct sockaddr *)&addr, sizeof addr) : -1;
+    close(dir);
+    return rc;
+}
+
 static void try_connect(struct holdfast *run, uint64_t retry_ms)
 {
     uint64_t now = holdfast_now_ns();
@@ -201,18 +225,12 @@ static void try_connect(struct holdfast *run, uint64_t retry_ms)
         return;
     }
     run->try_ns = now + retry_ms * MS;
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    size_t len = strlen(run->socket_path);
-    if (len >= sizeof addr.sun_path) {
-        return;
-    }
-    memcpy(addr.sun_path, run->socket_path, len + 1);
     run->epoch = __atomic_load_n(&run->head->epoch, __ATOMIC_ACQUIRE);
     run->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (run->fd < 0) {
         return;
     }
-    if (connect(run->fd, (const struct sockaddr *)&addr, sizeof addr) != 0) {
+    if (connect_to(run->fd, run->socket_path) != 0) {
         lose(run);
         return;
     }

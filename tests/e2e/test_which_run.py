@@ -51,6 +51,25 @@ def test_long_names_fit_into_a_usual_home(hf):
     assert sorted(run["run"] for run in hf.json("status")["runs"]) == names
 
 
+def test_a_state_folder_of_any_depth(hf):
+    """A socket's address holds 107 bytes; the folder's path may be longer."""
+    deep = hf.tmp / ("d" * 200) / ("e" * 200)
+    deep.mkdir(parents=True)
+    hf.state = deep / "state"
+    hf.env["HOLDFAST_STATE_DIR"] = str(hf.state)
+    command = trainer("loop.py", "--steps", 60)
+    assert hf.preempt(command).status == 75
+    assert hf.events("joined", 1) and hf.ckpt()
+    child = hf.run_start(command=command)
+    hf.waits_for("first-step", 2)
+    child.kill()
+    child.wait()
+    again = hf.run(command=command)
+    assert again.status == 0, again.err
+    assert len(hf.events("adopted")) == 1
+    assert f"digest {loop_digest(60)}" in again.out
+
+
 def test_the_name_is_derived_from_the_folder_and_printed(hf):
     first = hf.call("run", "--provider=none", "--", "sh", "-c", "exit 0")
     names = [run["run"] for run in hf.json("status")["runs"]]

@@ -2,10 +2,12 @@
 """The socket to the supervisor: JSON lines, never waiting."""
 
 import json
+import os
 import socket
 
 LINE_BYTES = 65536
 _UNSENT_MAX = 4 * LINE_BYTES
+_ADDRESS_MAX = 107
 
 
 def encode_path(path):
@@ -22,6 +24,18 @@ def decode_path(value):
     return bytes.fromhex(value["hex"])
 
 
+def _connect(sock, path):
+    """A path that is longer than a socket's address is reached through its folder."""
+    if len(os.fsencode(path)) <= _ADDRESS_MAX:
+        sock.connect(path)
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock.connect("/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
+    finally:
+        os.close(folder)
+
+
 class Channel:
     """One connection. After an error `sock` is None and the object is of no more use."""
 
@@ -32,7 +46,7 @@ class Channel:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.sock.setblocking(False)
-            self.sock.connect(path)
+            _connect(self.sock, path)
         except OSError:
             self.close()
 
