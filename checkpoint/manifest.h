@@ -109,12 +109,14 @@ struct hf_decision {
 /* How an attempt ended; attempts/NNNNNN.end.json. */
 struct hf_end {
     char nonce[HF_NONCE_STRLEN];
-    /* "finished", "failed", "preempted", "stopped", "forced", "vanished", "superseded" */
+    /* "finished", "failed", "hung", "preempted", "stopped", "vanished", "superseded", ... */
     char *outcome;
     int64_t exit_code; /* -1: none */
     int64_t signal;    /* 0: none */
     char *replacement; /* "requested", "not-requested", "unknown" */
     int64_t last_step; /* -1: unknown */
+    bool forced;       /* SIGKILL was needed */
+    char *left;        /* what lived on when this was recorded and could not be stopped; NULL */
     int64_t at_wall_ms;
 };
 

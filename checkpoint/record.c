@@ -255,6 +255,7 @@ void hf_end_release(struct hf_end *e)
 {
     hf_free(e->outcome);
     hf_free(e->replacement);
+    hf_free(e->left);
     *e = (struct hf_end){.exit_code = -1, .last_step = -1};
 }
 
@@ -276,6 +277,12 @@ char *hf_end_print(const struct hf_end *e)
     add_known(json, "signal", e->signal, 0);
     hf_json_add_str(json, "replacement", e->replacement);
     add_known(json, "last_step", e->last_step, -1);
+    if (e->forced) {
+        hf_json_add_bool(json, "forced", true);
+    }
+    if (e->left != NULL) {
+        hf_json_add_str(json, "left", e->left);
+    }
     hf_json_add_int(json, "at_ms", e->at_wall_ms);
     return hf_record_print(json);
 }
@@ -290,6 +297,8 @@ static enum hf_rc read_end(const cJSON *json, struct hf_end *e, struct hf_err *e
     e->signal = hf_json_opt_int(json, "signal", 0);
     e->replacement = hf_strdup(hf_json_opt_str(json, "replacement", "unknown"));
     e->last_step = hf_json_opt_int(json, "last_step", -1);
+    e->forced = hf_json_opt_bool(json, "forced", false);
+    e->left = opt_text(json, "left");
     return hf_json_get_int(json, "at_ms", -INT_EXACT, INT_EXACT, &e->at_wall_ms, err);
 }
 

@@ -465,6 +465,18 @@ void hf_hooks_get_status(struct hf_hooks *h, struct hf_hooks_status *ret)
     ret->all_done = world != 0 && done == world;
 }
 
+size_t hf_hooks_peers(const struct hf_hooks *h, struct hf_hook_peer *out, size_t max)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < HFW_SLOTS && n < max; i++) {
+        const struct hf_member *m = &h->ranks.members[i];
+        if (hf_ranks_current(&h->ranks, i) && hf_ranks_alive(m)) {
+            out[n++] = (struct hf_hook_peer){.rank = h->control.slots[i].rank, .pid = m->pid};
+        }
+    }
+    return n;
+}
+
 void hf_hooks_env(const struct hf_hooks *h, struct hf_strv *env)
 {
     hf_strv_take(env, hf_asprintf("HOLDFAST_CONTROL=%s", h->control_path));

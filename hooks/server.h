@@ -88,6 +88,14 @@ void hf_hooks_release(struct hf_hooks *h, bool leave);
  * get what was newest when its first rank shook hands. NULL: none. */
 void hf_hooks_set_newest(struct hf_hooks *h, const char *resume_path, int64_t step);
 
+/* A living rank of the current life, by the credentials of its socket. */
+struct hf_hook_peer {
+    uint32_t rank;
+    int32_t pid; /* as this process sees it; 0: of another pid namespace, not visible from here */
+};
+/* Returns how many were put into out[max]. */
+size_t hf_hooks_peers(const struct hf_hooks *h, struct hf_hook_peer *out, size_t max);
+
 struct hf_hooks_status {
     uint32_t world;  /* declared; 0: nobody shook hands */
     uint32_t joined; /* ranks with a live connection or a live pid */

@@ -15,6 +15,7 @@
 #include "base/fsx.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "supervisor/cgroup.h"
 #include "supervisor/handoff.h"
 #include "supervisor/journal.h"
 #include "supervisor/relaunch.h"
@@ -80,6 +81,7 @@ static bool finished_alone(const char *attempt_dir, struct hf_end *end)
     }
     end->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end->forced = hf_json_opt_bool(obj, "forced", false);
     HF_CLEANUP(hf_freep) char *leaving = hf_asprintf("%s/leaving", attempt_dir);
     return end->exit_code == 0 && !hf_fs_exists(leaving);
 }
@@ -171,6 +173,7 @@ static enum hf_rc bury(const struct hf_handoff_in *in, const struct hf_call *c, 
                        struct hf_handoff_out *out, bool *ret_finished, struct hf_err *err)
 {
     struct hf_claim *dead = &out->last;
+    hf_cgroup_end(dir, dead->nonce, 2000);
     HF_TRY(hf_tree_kill_token(dead->nonce, 10000, err));
     recover(in, c, dir, dead, out);
     struct hf_end end = {.exit_code = -1, .last_step = -1, .at_wall_ms = hf_wall_ms()};

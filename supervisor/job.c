@@ -35,6 +35,17 @@ const struct hf_job_edge hf_job_edges[HF_JOB_STATES][HF_JOB_EVENTS] = {
         [HF_EV_STARTED]   = {HF_JOB_RUNNING,   NULL}, /* told again by an adopted keeper */
         [HF_EV_NOTICE]    = {HF_JOB_LEAVING,   hf_act_leave},
         [HF_EV_WITHDRAWN] = {HF_JOB_RUNNING,   NULL},
+        [HF_EV_HUNG]      = {HF_JOB_HUNG,      hf_act_hung},
+        [HF_EV_FORCE]     = {HF_JOB_STOPPING,  hf_act_stop},
+        [HF_EV_EXITED]    = {HF_JOB_DRAINING,  hf_act_exited},
+        [HF_EV_GONE]      = {HF_JOB_SETTLING,  hf_act_settle},
+        [HF_EV_LOST]      = {HF_JOB_STOPPING,  hf_act_hunt},
+    },
+    [HF_JOB_HUNG] = {
+        [HF_EV_NOTICE]    = {HF_JOB_LEAVING,   hf_act_leave},
+        [HF_EV_WITHDRAWN] = {HF_JOB_HUNG,      NULL},
+        [HF_EV_SAFE]      = {HF_JOB_STOPPING,  hf_act_stop},
+        [HF_EV_OVERTIME]  = {HF_JOB_STOPPING,  hf_act_stop},
         [HF_EV_FORCE]     = {HF_JOB_STOPPING,  hf_act_stop},
         [HF_EV_EXITED]    = {HF_JOB_DRAINING,  hf_act_exited},
         [HF_EV_GONE]      = {HF_JOB_SETTLING,  hf_act_settle},
@@ -99,7 +110,7 @@ const struct hf_job_edge hf_job_edges[HF_JOB_STATES][HF_JOB_EVENTS] = {
 const char *hf_job_state_name(enum hf_job_state s)
 {
     static const char *const names[HF_JOB_STATES] = {
-        "none",     "preparing", "starting", "running", "leaving",
+        "none",     "preparing", "starting", "running", "hung", "leaving",
         "stopping", "draining",  "settling", "pausing", "ended",
     };
     return (size_t)s < HF_JOB_STATES ? names[s] : "unknown";
@@ -109,7 +120,7 @@ const char *hf_job_event_name(enum hf_job_event e)
 {
     static const char *const names[HF_JOB_EVENTS] = {
         "begin",  "prepared",  "adopted", "refused",  "started", "no-exec",
-        "notice", "withdrawn", "safe",    "overtime", "force",   "exited",
+        "notice", "withdrawn", "hung", "safe",    "overtime", "force",   "exited",
         "gone",   "lost",      "settled", "again",    "over",
     };
     return (size_t)e < HF_JOB_EVENTS ? names[e] : "unknown";

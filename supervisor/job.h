@@ -16,6 +16,7 @@ enum hf_job_state {
     HF_JOB_PREPARING, /* claiming, restoring */
     HF_JOB_STARTING,  /* the keeper is to start the command */
     HF_JOB_RUNNING,
+    HF_JOB_HUNG,     /* no sign of life: a save is asked for, then it is ended */
     HF_JOB_LEAVING,  /* a notice stands: the final save is made and shipped */
     HF_JOB_STOPPING, /* the tree is being ended */
     HF_JOB_DRAINING, /* the command has ended, descendants may linger */
@@ -34,8 +35,9 @@ enum hf_job_event {
     HF_EV_NO_EXEC,   /* the command could not be executed */
     HF_EV_NOTICE,    /* a notice, or a nearer deadline */
     HF_EV_WITHDRAWN, /* no notice stands any more */
-    HF_EV_SAFE,      /* leaving: the final save is settled, one way or the other */
-    HF_EV_OVERTIME,  /* leaving: the time for saving is over */
+    HF_EV_HUNG,      /* every sign of life is missing, and it shall be restarted */
+    HF_EV_SAFE,      /* leaving, hung: the final save is settled, one way or the other */
+    HF_EV_OVERTIME,  /* leaving, hung: the time for saving is over */
     HF_EV_FORCE,     /* end the tree now: a person, or another attempt took over */
     HF_EV_EXITED,    /* the command itself ended */
     HF_EV_GONE,      /* no process of the tree is left */

@@ -6,9 +6,10 @@
  * header has both sides: the role's entry point and the supervisor's client (loop thread only).
  *
  * Files in the attempt's folder: "k" socket, "log" the command's output as it came,
- * "keeper.json" {pid, start, boot_id, command_pid, command_start}, "exit" {status: raw wait
- * status, at_wall_ms, exec_errno: 0 or why it never ran, log_dropped_bytes} written with fsync
- * and rename when the command itself has ended.
+ * "keeper.json" {pid, start, boot_id, command_pid, command_start, cgroup: its folder or ""}, "exit"
+ * {status: raw wait status, at_wall_ms, exec_errno: 0 or why it never ran, forced: it was sent
+ * SIGKILL by its keeper, log_dropped_bytes} written with fsync and rename when the command itself
+ * has ended.
  */
 #ifndef HF_SUPERVISOR_KEEPER_H
 #define HF_SUPERVISOR_KEEPER_H
@@ -42,8 +43,9 @@ struct hf_keeper_cb {
     void (*started)(void *user, int64_t pid, uint64_t exec_ns);
     /* errno of execvp, or of what the keeper needs before it. gone follows, exited does not. */
     void (*exec_failed)(void *user, int num);
-    /* The command itself; raw wait status. Its "exit" file is on disk. */
-    void (*exited)(void *user, int status);
+    /* The command itself; raw wait status. Its "exit" file is on disk. forced: it was sent SIGKILL
+     * by its keeper. */
+    void (*exited)(void *user, int status, bool forced);
     /* The command was stopped by Ctrl-Z (or any stop but SIGSTOP); the terminal is restored. */
     void (*stopped)(void *user);
     /* A person pressed Ctrl-C or Ctrl-\ on the pty, whose line discipline has sent the signal. */
@@ -91,6 +93,7 @@ void hf_keeper_end_tree(struct hf_keeper *k, int sig, uint32_t grace_ms);
  * command and, in the foreground, raw mode and input. */
 void hf_keeper_continue(struct hf_keeper *k, bool foreground);
 void hf_keeper_window_changed(struct hf_keeper *k);
+int64_t hf_keeper_pid(const struct hf_keeper *k); /* what the tree descends from */
 bool hf_keeper_terminal_is_raw(const struct hf_keeper *k); /* our own lines need \r\n */
 int64_t hf_keeper_command_pid(const struct hf_keeper *k);  /* 0: not started */
 /* Lets go without ending anything. NULL is fine; run the loop once more. A keeper that this

@@ -88,7 +88,7 @@ static void dispatch(struct hf_keeper *k, const struct hf_wire_msg *msg)
         k->cb.exec_failed(k->user, (int)msg->a);
         return;
     case HF_WIRE_EXITED:
-        k->cb.exited(k->user, (int)msg->a);
+        k->cb.exited(k->user, (int)msg->a, msg->b != 0);
         return;
     case HF_WIRE_STOPPED:
         k->cb.stopped(k->user);
@@ -425,6 +425,11 @@ void hf_keeper_continue(struct hf_keeper *k, bool foreground)
 void hf_keeper_window_changed(struct hf_keeper *k)
 {
     say(k, HF_WIRE_WINDOW, 0, 0);
+}
+
+int64_t hf_keeper_pid(const struct hf_keeper *k)
+{
+    return k->parts.pid;
 }
 
 bool hf_keeper_terminal_is_raw(const struct hf_keeper *k)

@@ -21,6 +21,8 @@
 #define TERM_TO_KILL_NS  HF_SEC
 #define KILL_PAUSE_NS    (20 * HF_MS)
 #define KILL_BOUND_NS    (10 * HF_SEC) /* a driver that frees 80 GB of a GPU takes seconds */
+#define STUCK_BOUND_NS   (1500 * HF_MS) /* for what waits in the kernel, where an end was asked for */
+#define KILLED_LINGER_MS 2000           /* at most, for what a command that was killed left */
 #define ESCAPED_PAUSE_NS (100 * HF_MS)
 #define FORCED_DRAIN_NS  (2 * HF_SEC)
 #define LAST_DRAIN_NS    HF_SEC
@@ -50,8 +52,10 @@ static void write_exit(struct hf_role *r)
     HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/exit", r->dir);
     enum hf_rc rc = hf_buf_addf(&b, NULL,
                                 "{\"status\":%d,\"at_wall_ms\":%" PRId64
-                                ",\"exec_errno\":%d,\"log_dropped_bytes\":%" PRIu64 "}\n",
-                                r->status, hf_wall_ms(), r->exec_errno, r->log_dropped);
+                                ",\"exec_errno\":%d,\"forced\":%s,\"log_dropped_bytes\":%" PRIu64
+                                "}\n",
+                                r->status, hf_wall_ms(), r->exec_errno, r->killed ? "true" : "false",
+                                r->log_dropped);
     if (rc == HF_OK) {
         rc = hf_fs_write(path, hf_buf_span(&b), 0600, true, NULL);
     }
@@ -71,9 +75,19 @@ void hf_role_command_ended(struct hf_role *r, int status)
     hf_tty_leave(r);
     write_exit(r);
     if (r->exec_errno == 0) {
-        hf_role_tell(r, HF_WIRE_EXITED, status, 0, NULL);
+        hf_role_tell(r, HF_WIRE_EXITED, status, r->killed, NULL);
     }
-    r->term_at = hf_now_ns() + r->linger_ms * HF_MS;
+    /* What a killed command leaves are orphans that nobody waits for. Where the end was asked for,
+     * all that shall be asked has been: no second SIGTERM follows. */
+    bool was_killed = WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) > 128);
+    uint64_t linger_ms = was_killed && r->linger_ms > KILLED_LINGER_MS ? KILLED_LINGER_MS
+                                                                      : r->linger_ms;
+    uint64_t over = hf_now_ns() + linger_ms * HF_MS;
+    if (r->forced) {
+        r->kill_at = earlier(r->kill_at, over);
+    } else {
+        r->term_at = over;
+    }
 }
 
 static void command_stopped(struct hf_role *r, int sig)
@@ -130,6 +144,7 @@ void hf_role_end_tree(struct hf_role *r, int sig, uint64_t grace_ms)
 {
     uint64_t now = hf_now_ns();
     r->forced = true;
+    r->term_at = HF_NEVER;
     r->kill_at = earlier(r->kill_at, now + grace_ms * HF_MS);
     if (r->draining) {
         r->drain_until = earlier(r->drain_until, now + FORCED_DRAIN_NS);
@@ -163,15 +178,31 @@ static bool told_before(struct hf_role *r, const struct hf_proc *p, bool killed)
 static void signal_left(struct hf_role *r, int sig)
 {
     struct hf_procs left = tree_left(r);
+    bool killed = sig == SIGKILL;
+    if (killed && !r->ended && r->command > 0) {
+        r->killed = true;
+    }
+    bool at_once = killed && hf_cgroup_kill(&r->cgroup);
     for (size_t i = 0; i < left.len; i++) {
         const struct hf_proc *p = &left.items[i];
-        bool killed = sig == SIGKILL;
-        if (hf_tree_signal(p, sig, NULL) == HF_OK && p->pid != r->command &&
-            !told_before(r, p, killed)) {
+        bool sent = hf_tree_signal(p, sig, NULL) == HF_OK || at_once;
+        if (sent && p->pid != r->command && !told_before(r, p, killed)) {
             hf_role_tell(r, HF_WIRE_STRAGGLER, p->pid, killed, p->name);
         }
     }
     hf_procs_release(&left);
+}
+
+/* Nothing is left but what waits inside the kernel. */
+static bool all_stuck(const struct hf_role *r)
+{
+    struct hf_procs left = tree_left(r);
+    bool stuck = left.len > 0;
+    for (size_t i = 0; i < left.len; i++) {
+        stuck = stuck && left.items[i].state == 'D';
+    }
+    hf_procs_release(&left);
+    return stuck;
 }
 
 static void start_drain(struct hf_role *r, uint64_t now)
@@ -254,7 +285,11 @@ void hf_role_tick(struct hf_role *r)
     if (now >= r->kill_at) {
         signal_left(r, SIGKILL);
         r->kill_at = now + KILL_PAUSE_NS;
+        r->killed_at = r->killed_at == 0 ? now : r->killed_at;
         r->give_up_at = earlier(r->give_up_at, now + KILL_BOUND_NS);
+        if (r->forced && now - r->killed_at >= STUCK_BOUND_NS && all_stuck(r)) {
+            r->give_up_at = now;
+        }
     }
     if (now >= r->give_up_at) {
         give_up(r, now);

@@ -94,6 +94,7 @@ static HF_NORETURN void become_command(struct hf_role *r, const struct plan *pla
     bool ok = (plan->in < 0 || dup2(plan->in, STDIN_FILENO) >= 0) &&
               dup2(plan->out, STDOUT_FILENO) >= 0 && dup2(plan->err, STDERR_FILENO) >= 0;
     if (ok) {
+        (void)hf_cgroup_enter(&r->cgroup); /* else it stays in ours, and the tree is walked */
         umask(r->umask);
         restore_signals(&r->inherited);
         environ = r->env.items; /* execvp looks for PATH there */
@@ -194,6 +195,8 @@ void hf_role_start(struct hf_role *r)
     struct plan plan;
     int report[2] = {-1, -1};
     pid_t pid = -1;
+    enum hf_rc none = hf_cgroup_make(r->token, &r->cgroup, NULL);
+    (void)none; /* without one the tree is walked */
     if (plan_streams(r, &plan) && pipe2(report, O_CLOEXEC | O_NONBLOCK) == 0) {
         errno = EAGAIN; /* for the fault point */
         pid = hf_fault("spawn") ? -1 : fork();
@@ -220,20 +223,32 @@ void hf_role_start(struct hf_role *r)
     r->exec_fd = report[0];
 }
 
+/* "" where a name needs more than JSON's plain characters: it is then not noted. */
+static const char *cgroup_name(const struct hf_role *r)
+{
+    const char *dir = r->cgroup.dir != NULL ? r->cgroup.dir : "";
+    for (const char *p = dir; *p != '\0'; p++) {
+        if (*p < 0x20 || *p == '"' || *p == '\\' || (unsigned char)*p >= 0x7f) {
+            return "";
+        }
+    }
+    return dir;
+}
+
 /* For people and for a supervisor that comes back when the keeper is dead. */
 static void write_facts(struct hf_role *r)
 {
     char boot[40] = "";
     struct hf_buf b;
-    hf_buf_init(&b, 1024);
+    hf_buf_init(&b, 8192);
     HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/keeper.json", r->dir);
     enum hf_rc rc = hf_boot_id(boot, NULL);
     if (rc == HF_OK) {
         rc = hf_buf_addf(&b, NULL,
                          "{\"pid\":%d,\"start\":%" PRIu64 ",\"boot_id\":\"%s\",\"command_pid\":%d,"
-                         "\"command_start\":%" PRIu64 "}\n",
+                         "\"command_start\":%" PRIu64 ",\"cgroup\":\"%s\"}\n",
                          getpid(), hf_proc_start(getpid()), boot, r->command,
-                         hf_proc_start(r->command));
+                         hf_proc_start(r->command), cgroup_name(r));
     }
     if (rc == HF_OK) {
         rc = hf_fs_write(path, hf_buf_span(&b), 0600, false, NULL);

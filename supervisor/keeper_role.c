@@ -66,7 +66,7 @@ static void tell_history(struct hf_role *r)
     } else if (r->started) {
         hf_role_tell(r, HF_WIRE_STARTED, r->command, r->exec_ns, NULL);
         if (r->ended) {
-            hf_role_tell(r, HF_WIRE_EXITED, r->status, 0, NULL);
+            hf_role_tell(r, HF_WIRE_EXITED, r->status, r->killed, NULL);
         }
     }
 }
@@ -329,6 +329,7 @@ static bool learn(struct hf_role *r)
 static void role_release(struct hf_role *r)
 {
     hf_tty_close(r);
+    hf_cgroup_release(&r->cgroup);
     for (size_t i = 0; i < HF_COUNT(r->streams); i++) {
         hf_sink_close(&r->streams[i].sink);
     }
@@ -358,7 +359,7 @@ int hf_keeper_main(int argc, char **argv)
         return 125;
     }
     struct hf_role *r = HF_NEW(struct hf_role);
-    r->signal_fd = r->listen_fd = r->log_fd = r->exec_fd = r->next.fd = -1;
+    r->signal_fd = r->listen_fd = r->log_fd = r->exec_fd = r->next.fd = r->cgroup.procs = -1;
     r->tty.master = r->tty.slave = r->tty.real = r->tty.in = -1;
     for (size_t i = 0; i < HF_COUNT(r->streams); i++) {
         r->streams[i].src = r->streams[i].sink.fd = -1;

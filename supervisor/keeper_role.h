@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <termios.h>
 
+#include "supervisor/cgroup.h"
 #include "supervisor/keeper.h"
 #include "supervisor/keeper_wire.h"
 #include "supervisor/tree.h"
@@ -72,7 +73,8 @@ struct hf_role {
     struct hf_tty tty;
     uint64_t log_dropped;
 
-    pid_t command; /* 0: not started */
+    struct hf_cgroup cgroup; /* holds the command and all that it starts, where there is one */
+    pid_t command;           /* 0: not started */
     uint64_t exec_ns;
     int exec_errno; /* not 0: the command never ran */
     int status;     /* valid when ended */
@@ -80,6 +82,8 @@ struct hf_role {
 
     bool childless; /* nothing is left to wait for */
     bool forced;    /* the supervisor asked for the end */
+    bool killed;    /* the command was sent SIGKILL by us */
+    uint64_t killed_at; /* the first SIGKILL to anything left */
     bool draining, done;
     uint64_t term_at, kill_at, give_up_at, scan_at, drain_until;
     struct hf_procs told; /* stragglers; state 'K': its SIGKILL was told too */

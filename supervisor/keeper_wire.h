@@ -27,7 +27,7 @@ enum hf_wire_type {
     /* to the supervisor */
     HF_WIRE_STARTED = 32, /* a: pid, b: CLOCK_BOOTTIME of the exec */
     HF_WIRE_EXEC_FAILED,  /* a: errno */
-    HF_WIRE_EXITED,       /* a: raw wait status */
+    HF_WIRE_EXITED,       /* a: raw wait status, b: it was sent SIGKILL by the keeper */
     HF_WIRE_STOPPED,
     HF_WIRE_INTERRUPT,
     HF_WIRE_STRAGGLER, /* a: pid, b: killed; text: name */

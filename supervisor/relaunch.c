@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "supervisor/cmd.h"
@@ -18,7 +20,7 @@ const char *hf_outcome_name(enum hf_outcome o)
         [HF_OUTCOME_FINISHED] = "finished",       [HF_OUTCOME_FAILED] = "failed",
         [HF_OUTCOME_PREEMPTED] = "preempted",     [HF_OUTCOME_STOPPED] = "stopped",
         [HF_OUTCOME_VANISHED] = "vanished",       [HF_OUTCOME_SUPERSEDED] = "superseded",
-        [HF_OUTCOME_NOT_STARTED] = "not-started",
+        [HF_OUTCOME_NOT_STARTED] = "not-started", [HF_OUTCOME_HUNG] = "hung",
     };
     return (size_t)o < HF_COUNT(names) && names[o] != NULL ? names[o] : "unknown";
 }
@@ -34,11 +36,17 @@ enum hf_outcome hf_outcome_of(const struct hf_ending *e)
     if (e->done) {
         return HF_OUTCOME_FINISHED;
     }
+    if (e->in_peace && !e->interrupted) {
+        return HF_OUTCOME_FINISHED;
+    }
     if (e->notice) {
         return HF_OUTCOME_PREEMPTED;
     }
     if (e->interrupted) {
         return HF_OUTCOME_STOPPED;
+    }
+    if (e->hung) {
+        return HF_OUTCOME_HUNG;
     }
     if (!e->has_status) {
         return HF_OUTCOME_VANISHED;
@@ -50,6 +58,27 @@ enum hf_outcome hf_outcome_of(const struct hf_ending *e)
         return HF_OUTCOME_PREEMPTED;
     }
     return HF_OUTCOME_FAILED;
+}
+
+const char *hf_ending_words(const struct hf_ending *e, char out[HF_ENDING_STRLEN])
+{
+    const char *after = e->forced ? ", after SIGKILL to what it had left" : "";
+    if (e->exec_errno != 0) {
+        snprintf(out, HF_ENDING_STRLEN, "could not be executed");
+    } else if (e->not_started) {
+        snprintf(out, HF_ENDING_STRLEN, "was not started");
+    } else if (!e->has_status) {
+        snprintf(out, HF_ENDING_STRLEN, "ended without a status");
+    } else if (WIFEXITED(e->status)) {
+        snprintf(out, HF_ENDING_STRLEN, "exited with %d%s", WEXITSTATUS(e->status), after);
+    } else if (e->forced && WTERMSIG(e->status) == SIGKILL) {
+        snprintf(out, HF_ENDING_STRLEN, "killed by holdfast (SIGKILL), as it did not end by itself");
+    } else {
+        const char *name = sigabbrev_np(WTERMSIG(e->status));
+        snprintf(out, HF_ENDING_STRLEN, "killed by signal %d (SIG%s)%s", WTERMSIG(e->status),
+                 name != NULL ? name : "?", after);
+    }
+    return out;
 }
 
 int hf_exit_status_of(const struct hf_ending *e, enum hf_outcome o)
@@ -68,6 +97,11 @@ int hf_exit_status_of(const struct hf_ending *e, enum hf_outcome o)
     case HF_OUTCOME_FAILED:
     case HF_OUTCOME_STOPPED:
     case HF_OUTCOME_VANISHED:
+        break;
+    case HF_OUTCOME_HUNG:
+        if (e->has_status && e->status == 0) {
+            return 128 + SIGKILL; /* its own last word, after a hang, is no success */
+        }
         break;
     }
     if (!e->has_status) {
@@ -94,7 +128,7 @@ struct hf_next hf_relaunch_decide(const struct hf_ending *e, enum hf_outcome o,
         next.kind = o == HF_OUTCOME_FINISHED ? HF_CLAIM_FINISHED : HF_CLAIM_STOPPED;
         return next;
     }
-    bool crash = o == HF_OUTCOME_FAILED || o == HF_OUTCOME_VANISHED;
+    bool crash = o == HF_OUTCOME_FAILED || o == HF_OUTCOME_VANISHED || o == HF_OUTCOME_HUNG;
     if (!crash || !e->beyond_start || max_crashes == 0) {
         return next;
     }

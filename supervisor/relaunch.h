@@ -17,7 +17,8 @@ enum hf_outcome {
     HF_OUTCOME_STOPPED,    /* by a person */
     HF_OUTCOME_VANISHED,   /* without a status: its keeper was killed */
     HF_OUTCOME_SUPERSEDED, /* another attempt took over */
-    HF_OUTCOME_NOT_STARTED /* could not be executed */
+    HF_OUTCOME_NOT_STARTED, /* could not be executed */
+    HF_OUTCOME_HUNG         /* ended by us, as it gave no sign of life */
 };
 const char *hf_outcome_name(enum hf_outcome o);
 
@@ -27,14 +28,20 @@ struct hf_ending {
     int exec_errno;   /* not 0: could not be executed */
     bool not_started; /* never tried: the restore failed, or a notice came first */
     bool notice;      /* a notice stood when it ended */
+    bool in_peace;    /* the command itself exited with 0 before there was any notice */
     bool done;        /* every rank said done, or the done-file is there */
     bool interrupted; /* a person's interrupt at most 10 s before the end */
     bool superseded;
+    bool hung;         /* it was ended because it hung */
     bool beyond_start; /* a step was finished, or a checkpoint committed */
     bool progressed;   /* a checkpoint was committed */
+    bool forced; /* SIGKILL was needed to end it, or something that it had started */
 };
 
 enum hf_outcome hf_outcome_of(const struct hf_ending *e);
+/* How it ended, in words: "exited with 3", "killed by SIGKILL of the keeper after the grace"... */
+#define HF_ENDING_STRLEN 96
+const char *hf_ending_words(const struct hf_ending *e, char out[HF_ENDING_STRLEN]);
 /* 128+n for signals; 126/127 for exec errors; 75 after a notice; 125 when nothing is known. */
 int hf_exit_status_of(const struct hf_ending *e, enum hf_outcome o);
 

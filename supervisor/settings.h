@@ -26,6 +26,11 @@ enum hf_set_id {
     HF_SET_GRACE,
     HF_SET_USE_WINDOW,
     HF_SET_LINGER,
+    HF_SET_STOP_SIGNAL,
+    HF_SET_SAVE_SIGNAL,
+    HF_SET_SAVE_COMMAND,
+    HF_SET_HANG_AFTER,
+    HF_SET_ON_HANG,
     HF_SET_MAX_CRASHES,
     HF_SET_CHECKPOINT_DIR,
     HF_SET_RESUME_ARGS,
@@ -77,6 +82,7 @@ enum hf_set_type {
 
 /* Values of enum settings, in the order of their words. */
 enum hf_provider_choice { HF_PROVIDER_AUTO, HF_PROVIDER_AWS, HF_PROVIDER_NONE };
+enum hf_on_hang { HF_ON_HANG_TELL, HF_ON_HANG_RESTART };
 enum hf_until_choice { HF_UNTIL_RESUMED, HF_UNTIL_FINISHED };
 /* HF_SET_LOG_FORMAT: enum hf_log_format */
 

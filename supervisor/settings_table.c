@@ -3,8 +3,8 @@
  * The settings, one row each: flags, environment, settings file and --help are all made from
  * this table and from nothing else. To add a setting: a row here, its id in settings.h. The
  * variables that Holdfast sets for the command (HOLDFAST_RUN, _ATTEMPT, _RESUME, _RESUME_STEP,
- * _CONTROL, _SOCKET, _SAVE_DIR, _TOKEN, _DRILL) may not be used for a setting: a nested Holdfast
- * would read them.
+ * _CONTROL, _SOCKET, _SAVE_DIR, _TOKEN, _DRILL; for a save command _COMMAND_PID, _DEADLINE) may not
+ * be used for a setting: a nested Holdfast would read them.
  */
 #include "base/prelude.h"
 
@@ -57,6 +57,22 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
     [HF_SET_LINGER] = {.name = "linger", .env = "HOLDFAST_LINGER", .type = HF_SET_DURATION,
         .fallback = "10s", .min = 0, .max = DAY_MS, .commands = TRAINS, .arg = "DURATION",
         .help = "what the command left running is ended after this time"},
+    [HF_SET_STOP_SIGNAL] = {.name = "stop-signal", .env = "HOLDFAST_STOP_SIGNAL",
+        .type = HF_SET_SIGNAL, .fallback = "TERM", .commands = TRAINS, .arg = "SIGNAL",
+        .help = "sent once to ranks that catch it when the command is ended"},
+    [HF_SET_SAVE_SIGNAL] = {.name = "save-signal", .env = "HOLDFAST_SAVE_SIGNAL",
+        .type = HF_SET_SIGNAL, .commands = TRAINS, .arg = "SIGNAL",
+        .help = "on a notice, for ranks without a hook: the signal on which they save"},
+    [HF_SET_SAVE_COMMAND] = {.name = "save-command", .env = "HOLDFAST_SAVE_COMMAND",
+        .type = HF_SET_WORDS, .commands = TRAINS, .arg = "TEXT",
+        .help = "on a notice, without a hook: a command that makes the ranks save"},
+    [HF_SET_HANG_AFTER] = {.name = "hang-after", .env = "HOLDFAST_HANG_AFTER",
+        .type = HF_SET_DURATION, .fallback = "0", .min = 0, .max = 7 * DAY_MS, .commands = TRAINS,
+        .arg = "DURATION",
+        .help = "no step, output, checkpoint or CPU time for this long is a hang, 0: never"},
+    [HF_SET_ON_HANG] = {.name = "on-hang", .env = "HOLDFAST_ON_HANG", .type = HF_SET_ENUM,
+        .fallback = "restart", .words = "tell restart", .commands = TRAINS, .arg = "WORD",
+        .help = "what follows a hang: tell, or a save if it answers and a restart"},
     [HF_SET_MAX_CRASHES] = {.name = "max-crashes", .env = "HOLDFAST_MAX_CRASHES",
         .type = HF_SET_INT, .fallback = "3", .min = 0, .max = 1000, .commands = TRAINS,
         .arg = "N", .help = "crashes in a row without progress that are tried again"},

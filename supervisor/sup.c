@@ -66,6 +66,7 @@ static void tick(void *user)
     hf_sup_follow_foreground(sup);
     hf_sup_follow_steps(sup);
     hf_sup_follow_store(sup);
+    hf_sup_follow_hang(sup);
     sup->log.crlf = at->keeper != NULL && hf_keeper_terminal_is_raw(at->keeper);
     uint64_t pause_ms = handshake_pause(sup);
     bool quick = sup->leaving.notice || waits_for_first_step(sup);
@@ -240,6 +241,7 @@ static void sup_close(struct hf_sup *sup)
 {
     hf_sup_metrics_end(sup);
     hf_watch_stop(sup->watch);
+    hf_sup_save_command_end(sup);
     hf_scope_cancel(&sup->scope);
     struct hf_timer *timers[] = {&sup->tick,  &sup->every, &sup->leave_by, &sup->soft,
                                  &sup->pause, &sup->beat,  &sup->second};

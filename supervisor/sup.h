@@ -16,6 +16,7 @@
 #include "supervisor/cmd.h"
 #include "supervisor/events.h"
 #include "supervisor/handoff.h"
+#include "supervisor/hang.h"
 #include "supervisor/job.h"
 #include "supervisor/keeper.h"
 #include "supervisor/metrics.h"
@@ -72,6 +73,16 @@ struct hf_attempt {
     bool unprotected;
     bool recording; /* the end is being recorded */
     char outcome_text[16];
+    /* the tree */
+    bool stop_sent;   /* the stop signal: never twice */
+    bool hidden_told; /* that environments cannot be read */
+    bool otherwise;   /* the final save was asked for by signal or command */
+    uint64_t outside_until_ns; /* so long ranks outside of the tree are waited for; 0: not yet */
+    char outside[256];         /* those that were left; "" */
+    /* signs of life */
+    struct hf_hang hang;
+    uint32_t saves_seen;
+    bool hang_told;
 };
 
 /* One standing notice a source; the deadline that counts is the nearest of those that stand. */
@@ -120,6 +131,7 @@ struct hf_sup {
     uv_fs_event_t notice_watch;
     bool notice_watch_on;
     struct hf_timer tick, every, leave_by, soft, pause, beat, second;
+    struct hf_save_command *save_command; /* NULL: none runs */
 
     /* the job */
     enum hf_job_state state;
@@ -159,6 +171,7 @@ void hf_sup_end_attempt(struct hf_sup *sup); /* lets go of keeper, hooks, shippe
 hf_job_action_fn hf_act_prepare, hf_act_prepare_cancel, hf_act_start, hf_act_adopted,
     hf_act_running;
 void hf_sup_beat_start(struct hf_sup *sup);
+void hf_sup_build_env(struct hf_sup *sup, struct hf_strv *env); /* what the command is given */
 
 /* sup_save.c */
 extern const struct hf_hooks_cb hf_sup_hooks_cb;
@@ -204,6 +217,29 @@ void hf_sup_watch_start(struct hf_sup *sup);
 void hf_sup_check_notice_file(struct hf_sup *sup);
 hf_job_action_fn hf_act_leave, hf_act_hurry, hf_act_unleave, hf_act_stop, hf_act_stop_softly,
     hf_act_hunt;
+
+/* sup_tree.c */
+/* Sends `sig` at once to every rank that catches it; or_command: to the command where no rank does.
+ * `why` ("save", "stop") is for the event. Returns to how many. */
+size_t hf_sup_signal_ranks(struct hf_sup *sup, int sig, bool or_command, const char *why);
+/* The stop signal, once an attempt. False: nobody catches it. */
+bool hf_sup_stop_signal(struct hf_sup *sup);
+void hf_sup_note_outside(struct hf_sup *sup, uint32_t rank); /* a rank that has joined */
+/* True while a rank outside of the tree is waited for; hf_sup_maybe_settled is then called again.
+ * Later at.outside names those that are left. */
+bool hf_sup_waits_for_outside(struct hf_sup *sup);
+
+/* sup_ask.c */
+/* Asks for a save by --save-signal and --save-command; they have until by_ns. True: something was
+ * asked, and at.final_settled follows when it is answered. */
+bool hf_sup_ask_otherwise(struct hf_sup *sup, uint64_t by_ns);
+void hf_sup_save_command_end(struct hf_sup *sup); /* kills it, if it runs */
+void hf_sup_answered(struct hf_sup *sup);         /* a checkpoint was found after the asking */
+
+/* sup_hang.c */
+void hf_sup_follow_hang(struct hf_sup *sup); /* each tick */
+void hf_sup_hang_answered(struct hf_sup *sup, enum hf_request_end how, const char *why);
+hf_job_action_fn hf_act_hung;
 
 /* sup_end.c */
 extern const struct hf_keeper_cb hf_sup_keeper_cb;

@@ -48,12 +48,13 @@ static void on_exec_failed(void *user, int num)
     hf_job_event(sup, HF_EV_NO_EXEC);
 }
 
-static void on_exited(void *user, int status)
+static void on_exited(void *user, int status, bool forced)
 {
     struct hf_sup *sup = user;
     struct hf_attempt *at = &sup->at;
     at->ending.has_status = true;
     at->ending.status = status;
+    at->ending.forced = at->ending.forced || forced;
     at->exited = true;
     cJSON *f = hf_json_obj();
     hf_json_add_int(f, "exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
@@ -82,6 +83,7 @@ static void on_straggler(void *user, int64_t pid, const char *name, bool killed)
     struct hf_sup *sup = user;
     hf_log(&sup->log, HF_LOG_WARN, "a process was left behind and %s: %s (pid %" PRId64 ")",
            killed ? "was killed" : "is being ended", name, pid);
+    sup->at.ending.forced = sup->at.ending.forced || killed;
     cJSON *f = hf_json_obj();
     hf_json_add_int(f, "pid", pid);
     hf_json_add_str(f, "name", name);
@@ -127,6 +129,7 @@ void hf_act_exited(struct hf_sup *sup)
     hf_timer_stop(&sup->soft);
     hf_timer_stop(&sup->every);
     hf_sup_follow_steps(sup);
+    at->ending.in_peace = at->ending.status == 0 && !sup->leaving.notice && !at->ending.hung;
     if (sup->interrupt_ns != 0 && now - sup->interrupt_ns < HF_PERSON_MS * HF_MS) {
         at->ending.interrupted = true;
     }
@@ -175,6 +178,7 @@ void hf_act_settle_now(struct hf_sup *sup)
     if (sup->at.ship != NULL) {
         hf_ship_stop(sup->at.ship);
     }
+    sup->at.outside_until_ns = 1; /* long past */
     hf_sup_maybe_settled(sup);
 }
 
@@ -213,6 +217,8 @@ static void end_done(void *user, const struct hf_err *err)
     hf_json_add_int(f, "exit_code", w->end.exit_code);
     hf_json_add_int(f, "signal", w->end.signal);
     hf_json_add_int(f, "last_step", w->end.last_step);
+    hf_json_add_bool(f, "forced", w->end.forced);
+    hf_json_add_str(f, "left", w->end.left);
     hf_json_add_bool(f, "recorded", w->recorded);
     hf_event(&sup->events, w->claim.attempt, "attempt-ended", f);
     sup->exit_status = w->next.exit_status;
@@ -245,6 +251,11 @@ static void record_end(struct hf_sup *sup)
     w->end.signal = e->has_status && WIFSIGNALED(e->status) ? WTERMSIG(e->status) : 0;
     w->end.replacement = requested_not;
     w->end.last_step = at->last_step;
+    w->end.forced = e->forced;
+    if (at->outside[0] != '\0') {
+        w->end.left = at->outside;
+        w->next.again = false; /* two trainers of one run are worse than none */
+    }
     w->end.at_wall_ms = hf_wall_ms();
     struct hf_err err = {0};
     at->recording = true;
@@ -260,6 +271,9 @@ void hf_sup_maybe_settled(struct hf_sup *sup)
         return;
     }
     if (at->ship != NULL && !hf_ship_idle(at->ship)) {
+        return;
+    }
+    if (hf_sup_waits_for_outside(sup)) {
         return;
     }
     record_end(sup);
@@ -284,49 +298,61 @@ static const char *step_text(int64_t step, char out[32])
     return out;
 }
 
-static void say_left(struct hf_sup *sup, const struct hf_verdict *v)
+static void say_left(struct hf_sup *sup, const struct hf_verdict *v, const char *how)
 {
     const struct hf_attempt *at = &sup->at;
     char left[32];
     char kept[32];
     if (v != NULL && v->attempt != 0) {
         hf_log(&sup->log, HF_LOG_INFO,
-               "left at %s; the %s checkpoint of %s stands; the same command goes on from it",
-               step_text(at->last_step, left), hf_sup_safe_word(sup), step_text(v->step, kept));
+               "left at %s (%s); the %s checkpoint of %s stands; the same command goes on from it",
+               step_text(at->last_step, left), how, hf_sup_safe_word(sup),
+               step_text(v->step, kept));
     } else {
         hf_log(&sup->log, HF_LOG_WARN,
-               "left with no checkpoint%s%s: the same command starts from the beginning",
+               "left (%s) with no checkpoint%s%s: the same command starts from the beginning", how,
                at->save_why[0] != '\0' ? ": " : "", at->save_why);
     }
+}
+
+static void say_failed(struct hf_sup *sup, const char *how)
+{
+    const struct hf_attempt *at = &sup->at;
+    const char *why = at->outside[0] != '\0' ? "; not tried again while another process trains"
+                      : at->ending.beyond_start
+                          ? "; it was tried often enough without progress"
+                          : " before its first step: not tried again";
+    hf_log(&sup->log, HF_LOG_WARN, "attempt %u %s (%s)%s", at->claim.attempt,
+           hf_outcome_name(sup->outcome), how, why);
 }
 
 static void say_end(struct hf_sup *sup)
 {
     const struct hf_attempt *at = &sup->at;
     const struct hf_verdict *v = at->ship != NULL ? hf_ship_verdict(at->ship) : NULL;
-    char utc_delay[HF_DURATION_STRLEN];
+    char delay[HF_DURATION_STRLEN];
+    char how[HF_ENDING_STRLEN];
+    hf_ending_words(&at->ending, how);
     if (sup->next_here) {
-        hf_log(&sup->log, HF_LOG_INFO, "attempt %u %s; the next one starts in %s",
-               at->claim.attempt, hf_outcome_name(sup->outcome),
-               hf_duration_format(sup->pause_ms, utc_delay));
+        hf_log(&sup->log, HF_LOG_INFO, "attempt %u %s (%s); the next one starts in %s",
+               at->claim.attempt, hf_outcome_name(sup->outcome), how,
+               hf_duration_format(sup->pause_ms, delay));
         return;
     }
     switch (sup->outcome) {
     case HF_OUTCOME_FINISHED:
-        hf_log(&sup->log, HF_LOG_INFO, "run '%s' is finished", sup->run.name);
+        hf_log(&sup->log, HF_LOG_INFO, "run '%s' is finished (%s)", sup->run.name, how);
         return;
     case HF_OUTCOME_PREEMPTED:
-        say_left(sup, v);
+        say_left(sup, v, how);
         return;
     case HF_OUTCOME_FAILED:
     case HF_OUTCOME_VANISHED:
-        hf_log(&sup->log, HF_LOG_WARN, "attempt %u %s%s", at->claim.attempt,
-               hf_outcome_name(sup->outcome),
-               at->ending.beyond_start ? "; it was tried often enough without progress"
-                                       : " before its first step: not tried again");
+    case HF_OUTCOME_HUNG:
+        say_failed(sup, how);
         return;
     case HF_OUTCOME_STOPPED:
-        hf_log(&sup->log, HF_LOG_INFO, "stopped by a person; the same command goes on");
+        hf_log(&sup->log, HF_LOG_INFO, "stopped by a person (%s); the same command goes on", how);
         return;
     case HF_OUTCOME_SUPERSEDED:
     case HF_OUTCOME_NOT_STARTED:

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fsx.h"
+#include "supervisor/cgroup.h"
 #include "supervisor/sup.h"
 #include "supervisor/tree.h"
 
@@ -159,6 +160,7 @@ void hf_sup_withdrawn(struct hf_sup *sup, const struct hf_notice *n)
 
 void hf_act_leave(struct hf_sup *sup)
 {
+    hf_timer_stop(&sup->soft); /* of a hang */
     hf_sup_mark_leaving(sup, true);
     hf_ship_deadline(sup->at.ship, sup->leaving.deadline_ns);
     hf_sup_ask_final(sup);
@@ -180,24 +182,34 @@ void hf_act_unleave(struct hf_sup *sup)
     hf_sup_every_start(sup);
 }
 
-static bool catches_term(const struct hf_sup *sup)
+/* Asked by signal or command, and no answer came: the hooks' own requests say so themselves. */
+static void say_unanswered(struct hf_sup *sup)
 {
-    return hf_proc_catches((pid_t)hf_keeper_command_pid(sup->at.keeper), SIGTERM);
+    struct hf_attempt *at = &sup->at;
+    if (!at->otherwise || at->final_settled || !sup->leaving.notice) {
+        return;
+    }
+    at->final_settled = true;
+    hf_log(&sup->log, HF_LOG_WARN,
+           "not acknowledged: no complete checkpoint followed the request to save in its time");
 }
 
-/* The time is over, or a person says so: SIGTERM to the command if it catches it, SIGKILL to
- * all soon. */
+/* The time is over, or a person says so: the stop signal to whom it is for, if that was not done
+ * before, SIGKILL to all soon. */
 void hf_act_stop(struct hf_sup *sup)
 {
     hf_timer_stop(&sup->soft);
+    say_unanswered(sup);
+    hf_sup_save_command_end(sup);
     if (sup->at.keeper == NULL) {
         hf_act_hunt(sup);
         return;
     }
     uint64_t left = sup->leaving.notice ? ms_until(sup->leaving.deadline_ns) : HF_END_MS;
     uint64_t grace = left > HF_END_MS ? HF_END_MS : left;
-    bool at_once = sup->at.ending.interrupted || sup->at.ending.superseded || !catches_term(sup);
-    hf_keeper_end_tree(sup->at.keeper, at_once ? 0 : SIGTERM, at_once ? 0 : (uint32_t)grace / 2);
+    bool at_once =
+        sup->at.ending.interrupted || sup->at.ending.superseded || !hf_sup_stop_signal(sup);
+    hf_keeper_end_tree(sup->at.keeper, 0, at_once ? 0 : (uint32_t)grace / 2);
 }
 
 static void soft_over(void *user)
@@ -206,10 +218,11 @@ static void soft_over(void *user)
 }
 
 /* All that could be saved is safe. Ranks that were told to leave end by themselves; a command
- * without a hook gets its SIGTERM and what time is left, as it would from the cloud. */
+ * without a hook gets its stop signal and what time is left, as it would from the cloud. */
 void hf_act_stop_softly(struct hf_sup *sup)
 {
     struct hf_hooks_status st;
+    hf_sup_save_command_end(sup);
     hf_hooks_get_status(sup->at.hooks, &st);
     uint64_t left = ms_until(hf_sup_leave_by(sup));
     if (st.all_done) {
@@ -224,19 +237,21 @@ void hf_act_stop_softly(struct hf_sup *sup)
     }
     uint64_t end = ms_until(sup->leaving.deadline_ns);
     uint64_t grace = end > HF_END_MS ? end - HF_END_MS / 2 : end / 2;
-    hf_keeper_end_tree(sup->at.keeper, SIGTERM, catches_term(sup) ? (uint32_t)grace : 0);
+    hf_keeper_end_tree(sup->at.keeper, 0, hf_sup_stop_signal(sup) ? (uint32_t)grace : 0);
 }
 
 /* The keeper is gone: the tree is found by its token and ended, on a worker. */
 struct hunt {
     struct hf_sup *sup;
     char token[HF_NONCE_STRLEN];
+    char *dir;
 };
 
 static enum hf_rc hunt_work(void *arg, const struct hf_op *op, struct hf_err *err)
 {
     (void)op;
     struct hunt *h = arg;
+    hf_cgroup_end(h->dir, h->token, 2000);
     return hf_tree_kill_token(h->token, 10000, err);
 }
 
@@ -244,6 +259,7 @@ static void hunt_done(void *user, const struct hf_err *err)
 {
     struct hunt *h = user;
     struct hf_sup *sup = h->sup;
+    hf_free(h->dir);
     hf_free(h);
     sup->at.hunting = false;
     /* What the keeper left came to us as the next subreaper. */
@@ -262,6 +278,7 @@ void hf_act_hunt(struct hf_sup *sup)
     }
     struct hunt *h = HF_NEW(struct hunt);
     h->sup = sup;
+    h->dir = hf_strdup(sup->at.dir);
     memcpy(h->token, sup->at.claim.nonce, sizeof(h->token));
     sup->at.hunting = true;
     struct hf_err err = {0};

@@ -50,6 +50,7 @@ static void on_joined(void *user, uint32_t rank, uint32_t world, uint32_t life,
     compare_world(sup, world);
     hf_sup_tick_soon(sup);
     hf_sup_status_changed(sup);
+    hf_sup_note_outside(sup, rank);
 }
 
 static const char *ask_name(enum hf_ask ask)
@@ -60,6 +61,9 @@ static const char *ask_name(enum hf_ask ask)
 
 static const char *reason_of(const struct hf_sup *sup, uint64_t request)
 {
+    if (sup->state == HF_JOB_HUNG && request != 0) {
+        return "hang";
+    }
     if (request == 0 || request != sup->at.request) {
         return sup->leaving.notice && request != 0 ? "notice" : "own";
     }
@@ -113,6 +117,7 @@ static void on_saved(void *user, const struct hf_hook_save *h)
     hf_json_add_int(f, "request", (int64_t)h->request);
     hf_json_add_int(f, "ranks", h->n_ranks);
     hf_event(&sup->events, at->claim.attempt, "saved", f);
+    at->saves_seen++;
     /* Ranks that found their supervisor again repeat their last word. */
     if (at->ending.superseded || h->paths.len == 0 ||
         hf_ship_has(at->ship, h->life, h->request, h->step)) {
@@ -152,6 +157,10 @@ static void on_request_ended(void *user, uint64_t request, enum hf_request_end h
     if (how != HF_REQUEST_SAVED) {
         hf_ship_early_drop(at->ship); /* the parts that came never make a whole */
     }
+    if (sup->state == HF_JOB_HUNG) {
+        hf_sup_hang_answered(sup, how, why);
+        return;
+    }
     if (sup->state != HF_JOB_LEAVING) {
         if (how != HF_REQUEST_SAVED && ask != HF_ASK_NONE) {
             hf_log(&sup->log, HF_LOG_DEBUG, "the save was not made: %s", why);
@@ -165,7 +174,8 @@ static void on_request_ended(void *user, uint64_t request, enum hf_request_end h
         hf_sup_window_first_saved(sup);
     } else {
         snprintf(at->save_why, sizeof(at->save_why), "%.*s", (int)sizeof(at->save_why) - 1, why);
-        hf_log(&sup->log, HF_LOG_WARN, "the training program did not save for the notice: %s", why);
+        hf_log(&sup->log, HF_LOG_WARN, "%sthe training program did not save for the notice: %s",
+               how == HF_REQUEST_EXPIRED ? "not acknowledged: " : "", why);
     }
     hf_sup_check_safe(sup);
 }
@@ -209,6 +219,7 @@ static void on_found(void *user, const char *path, int64_t step)
     hf_json_add_int(f, "step", step);
     hf_json_add(f, "path", hf_json_bytes(path));
     hf_event(&sup->events, at->claim.attempt, "found", f);
+    at->saves_seen++;
     if (at->ending.superseded) {
         return;
     }
@@ -219,6 +230,7 @@ static void on_found(void *user, const char *path, int64_t step)
     s->resume_path = hf_strdup(path);
     hf_strv_add(&s->roots, path);
     hf_ship_add(at->ship, s);
+    hf_sup_answered(sup);
 }
 
 const struct hf_watchdir_cb hf_sup_watchdir_cb = {.found = on_found};
@@ -327,7 +339,7 @@ void hf_sup_ask_final(struct hf_sup *sup)
         hf_hooks_hurry(at->hooks, hf_sup_answer_by(sup), true);
         return;
     }
-    at->final_settled = rc != HF_OK;
+    at->final_settled = rc != HF_OK && !hf_sup_ask_otherwise(sup, hf_sup_answer_by(sup));
     if (rc != HF_OK) {
         snprintf(at->save_why, sizeof(at->save_why), "%.*s", (int)sizeof(at->save_why) - 1,
                  err.msg);
@@ -344,6 +356,10 @@ void hf_sup_ask_final(struct hf_sup *sup)
 void hf_sup_check_safe(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
+    if (sup->state == HF_JOB_HUNG && at->final_settled && hf_ship_idle(at->ship)) {
+        hf_job_event(sup, HF_EV_SAFE);
+        return;
+    }
     if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship) &&
         !hf_sup_window_goes_on(sup)) {
         hf_job_event(sup, HF_EV_SAFE);

@@ -413,7 +413,7 @@ static enum hf_rc hooks_start(struct hf_sup *sup, struct hf_err *err)
 }
 
 /* The user's environment as it was, less what an outer Holdfast set, plus ours. */
-static void build_env(struct hf_sup *sup, struct hf_strv *env)
+void hf_sup_build_env(struct hf_sup *sup, struct hf_strv *env)
 {
     static const char *const ours[] = {
         "HOLDFAST_RUN=",     "HOLDFAST_ATTEMPT=",    "HOLDFAST_TOKEN=",
@@ -483,7 +483,7 @@ void hf_act_start(struct hf_sup *sup)
     if (rc == HF_OK) {
         struct hf_strv env = {0};
         struct hf_strv argv = {0};
-        build_env(sup, &env);
+        hf_sup_build_env(sup, &env);
         build_argv(sup, &argv);
         struct hf_keeper_spec spec = {
             .dir = at->dir,

@@ -21,6 +21,7 @@ static const char *what_waits(enum hf_job_state state)
     case HF_JOB_STARTING:
     case HF_JOB_PAUSING:
         return "nothing is started before it answers";
+    case HF_JOB_HUNG:
     case HF_JOB_LEAVING:
     case HF_JOB_STOPPING:
     case HF_JOB_DRAINING:

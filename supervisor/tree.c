@@ -70,6 +70,13 @@ static ssize_t read_small(const char *path, char *text, size_t size)
     return (ssize_t)len;
 }
 
+ssize_t hf_proc_file(pid_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return read_small(path, text, size);
+}
+
 /* Field `index` (as proc(5) counts) of the part of stat that follows the name. */
 static const char *stat_field(const char *after_name, int index)
 {
@@ -361,6 +368,50 @@ bool hf_proc_alive(pid_t pid, uint64_t start)
     struct hf_proc p = {0};
     bool alive = false;
     return read_stat(pid, &p, &alive) && alive && p.start == start;
+}
+
+bool hf_proc_below(pid_t pid, pid_t root)
+{
+    struct hf_proc p = {.ppid = pid};
+    bool alive = false;
+    /* Far more than any tree is deep; a cycle needs pids to be reused while this reads. */
+    for (int depth = 0; p.ppid > 0 && depth < 4096; depth++) {
+        if (p.ppid == root) {
+            return true;
+        }
+        if (!read_stat(p.ppid, &p, &alive)) {
+            return false;
+        }
+    }
+    return false;
+}
+
+bool hf_proc_get(pid_t pid, struct hf_proc *ret)
+{
+    bool alive = false;
+    if (!read_stat(pid, ret, &alive) || !alive) {
+        return false;
+    }
+    read_name(ret);
+    return true;
+}
+
+uint64_t hf_procs_cpu_ms(const struct hf_procs *p)
+{
+    uint64_t ticks = 0;
+    for (size_t i = 0; i < p->len; i++) {
+        char text[STAT_MAX];
+        if (hf_proc_file(p->items[i].pid, "stat", text, sizeof text) <= 0) {
+            continue;
+        }
+        const char *close_at = strrchr(text, ')');
+        const char *field = close_at == NULL ? NULL : stat_field(close_at + 2, 14);
+        for (int n = 0; n < 4 && field != NULL; n++) { /* utime, stime, cutime, cstime */
+            ticks += strtoull(field, NULL, 10);
+            field = stat_field(field, 4);
+        }
+    }
+    return ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
 /* One round: every bearer and, since a child may have cleared its environment, all that descends

@@ -48,10 +48,11 @@ static void on_exec_failed(void *user, int num)
     note(s, 'F');
 }
 
-static void on_exited(void *user, int status)
+static void on_exited(void *user, int status, bool forced)
 {
     struct sit *s = user;
     s->exited++;
+    s->forced = forced;
     s->status = status;
     note(s, 'X');
 }

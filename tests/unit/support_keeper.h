@@ -34,6 +34,7 @@ struct sit {
     uint64_t exec_ns;
     int started, exec_failed, exited, stopped, interrupt, gone, lost;
     int exec_errno, status, gone_status;
+    bool forced;
     char order[64]; /* one letter a callback: S F X Z I T K G L */
     char stragglers[512];
 };
