@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fsx.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -230,7 +232,47 @@ enum hf_rc hf_rundir_lock(struct hf_rundir *r, struct hf_err *err)
         (void)poll(NULL, 0, LOCK_PAUSE_MS); /* somebody may only be looking */
         rc = hf_fs_lock(path, &r->lock_fd, err);
     }
+    if (rc == HF_OK) {
+        /* For the one that finds it locked; who reads a stale text here has the lock itself. */
+        char utc[HF_UTC_STRLEN];
+        char text[64];
+        int len = snprintf(text, sizeof(text), "%d %s\n", getpid(),
+                           hf_utc_format(hf_wall_ms(), utc));
+        if (ftruncate(r->lock_fd, 0) == 0 && len > 0) {
+            ssize_t n = pwrite(r->lock_fd, text, (size_t)len, 0);
+            (void)n; /* a full disk: it is then not known who has it */
+        }
+    }
     return rc;
+}
+
+char *hf_rundir_owner(const struct hf_rundir *r)
+{
+    HF_CLEANUP(hf_freep) char *path = hf_rundir_file(r, "lock");
+    HF_CLEANUP(hf_freep) char *status_path = hf_rundir_file(r, "status.json");
+    HF_CLEANUP(hf_json_freep) cJSON *status = NULL;
+    struct hf_buf text;
+    hf_buf_init(&text, RUN_JSON_MAX);
+    long pid = 0;
+    char *owner = NULL;
+    if (hf_fs_read(path, &text, NULL) == HF_OK) {
+        char *end = NULL;
+        pid = strtol(hf_buf_str(&text), &end, 10);
+        if (pid > 0 && *end == ' ') {
+            owner = hf_asprintf("pid %ld, since %.*s", pid, (int)strcspn(end + 1, "\n"), end + 1);
+        }
+    }
+    hf_buf_reset(&text);
+    if (owner != NULL && hf_fs_read(status_path, &text, NULL) == HF_OK &&
+        hf_json_parse(hf_buf_span(&text), RUN_JSON_MAX, &status, NULL) == HF_OK &&
+        hf_json_opt_int(status, "supervisor_pid", 0) == pid) {
+        char *more = hf_asprintf("%s, attempt %lld", owner,
+                                 (long long)hf_json_opt_int(status, "attempt", 0));
+        hf_free(owner);
+        owner = more;
+    }
+    hf_buf_release(&text);
+    return owner;
 }
 
 /* Shared, so that two who look at once do not take each other for a supervisor. */

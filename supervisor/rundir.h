@@ -45,6 +45,9 @@ void hf_rundir_release(struct hf_rundir *r); /* gives the lock back */
 /* Takes the supervisor's lock: HF_EAGAIN when another supervisor has it, and keeps it for longer
  * than a look at it takes. */
 enum hf_rc hf_rundir_lock(struct hf_rundir *r, struct hf_err *err) HF_MUST_USE;
+/* Who has the lock, in words: "pid 12, since 2026-01-02T03:04:05Z, attempt 3"; NULL: not known.
+ * Owned by the caller. */
+char *hf_rundir_owner(const struct hf_rundir *r);
 /* Whether a living supervisor holds the lock just now. */
 bool hf_rundir_is_locked(const struct hf_rundir *r);
 

@@ -173,8 +173,9 @@ static enum hf_rc which_run(struct hf_sup *sup, struct hf_err *err)
     HF_TRY(hf_rundir_open(&sup->dir, state, name != NULL ? name : derived, store, err));
     enum hf_rc rc = hf_rundir_lock(&sup->dir, err);
     if (rc == HF_EAGAIN) {
-        hf_fail(err, HF_EAGAIN, "run '%s' is supervised by another holdfast on this machine",
-                sup->dir.name);
+        HF_CLEANUP(hf_freep) char *owner = hf_rundir_owner(&sup->dir);
+        hf_fail(err, HF_EAGAIN, "run '%s' is supervised by another holdfast on '%s' (%s)",
+                sup->dir.name, sup->host, owner != NULL ? owner : "which has only just started");
         hf_hint(err, rc, "See it with 'holdfast status %s', or start another run with --run NAME.",
                 sup->dir.name);
     }
