@@ -85,15 +85,16 @@ enum hf_rc hf_keeper_attach(struct hf_loop *loop, const char *dir, const struct 
 
 /* Sends a signal to the command's process group; after its end, to every descendant left. */
 void hf_keeper_signal(struct hf_keeper *k, int sig);
-/* Ends the tree: `sig` to the command alone if it catches it (SigCgt) (0: none), SIGKILL to all
- * that is left after grace_ms. Again: the earlier end counts. gone follows, at the latest about
- * 13 s after the grace, even where a process hangs in the kernel or nobody reads the output. */
-void hf_keeper_end_tree(struct hf_keeper *k, int sig, uint32_t grace_ms);
+/* Ends the tree: whatever is left of it after grace_ms gets SIGKILL, by its cgroup at one stroke or,
+ * without one, by walking it. Nothing gets SIGTERM any more. Again: the earlier end counts. gone
+ * follows, at the latest about 13 s after the grace, even where a process cannot be ended or nobody
+ * reads the output; 1.5 s after it, where all that is left waits in the kernel (state D). */
+void hf_keeper_end_tree(struct hf_keeper *k, uint32_t grace_ms);
 /* After our own stop and continue (Ctrl-Z, fg, bg), or when foreground changes: resumes the
  * command and, in the foreground, raw mode and input. */
 void hf_keeper_continue(struct hf_keeper *k, bool foreground);
 void hf_keeper_window_changed(struct hf_keeper *k);
-int64_t hf_keeper_pid(const struct hf_keeper *k); /* what the tree descends from */
+int64_t hf_keeper_pid(const struct hf_keeper *k);          /* what the tree descends from */
 bool hf_keeper_terminal_is_raw(const struct hf_keeper *k); /* our own lines need \r\n */
 int64_t hf_keeper_command_pid(const struct hf_keeper *k);  /* 0: not started */
 /* Lets go without ending anything. NULL is fine; run the loop once more. A keeper that this

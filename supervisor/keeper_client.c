@@ -412,9 +412,9 @@ void hf_keeper_signal(struct hf_keeper *k, int sig)
     say(k, HF_WIRE_SIGNAL, sig, 0);
 }
 
-void hf_keeper_end_tree(struct hf_keeper *k, int sig, uint32_t grace_ms)
+void hf_keeper_end_tree(struct hf_keeper *k, uint32_t grace_ms)
 {
-    say(k, HF_WIRE_END, sig, grace_ms);
+    say(k, HF_WIRE_END, 0, grace_ms);
 }
 
 void hf_keeper_continue(struct hf_keeper *k, bool foreground)

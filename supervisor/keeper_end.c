@@ -50,12 +50,11 @@ static void write_exit(struct hf_role *r)
     struct hf_buf b;
     hf_buf_init(&b, 1024);
     HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/exit", r->dir);
-    enum hf_rc rc = hf_buf_addf(&b, NULL,
-                                "{\"status\":%d,\"at_wall_ms\":%" PRId64
-                                ",\"exec_errno\":%d,\"forced\":%s,\"log_dropped_bytes\":%" PRIu64
-                                "}\n",
-                                r->status, hf_wall_ms(), r->exec_errno, r->killed ? "true" : "false",
-                                r->log_dropped);
+    enum hf_rc rc = hf_buf_addf(
+        &b, NULL,
+        "{\"status\":%d,\"at_wall_ms\":%" PRId64
+        ",\"exec_errno\":%d,\"forced\":%s,\"log_dropped_bytes\":%" PRIu64 "}\n",
+        r->status, hf_wall_ms(), r->exec_errno, r->killed ? "true" : "false", r->log_dropped);
     if (rc == HF_OK) {
         rc = hf_fs_write(path, hf_buf_span(&b), 0600, true, NULL);
     }
@@ -80,8 +79,8 @@ void hf_role_command_ended(struct hf_role *r, int status)
     /* What a killed command leaves are orphans that nobody waits for. Where the end was asked for,
      * all that shall be asked has been: no second SIGTERM follows. */
     bool was_killed = WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) > 128);
-    uint64_t linger_ms = was_killed && r->linger_ms > KILLED_LINGER_MS ? KILLED_LINGER_MS
-                                                                      : r->linger_ms;
+    uint64_t linger_ms =
+        was_killed && r->linger_ms > KILLED_LINGER_MS ? KILLED_LINGER_MS : r->linger_ms;
     uint64_t over = hf_now_ns() + linger_ms * HF_MS;
     if (r->forced) {
         r->kill_at = earlier(r->kill_at, over);
@@ -140,7 +139,7 @@ void hf_role_signal(struct hf_role *r, int sig)
     hf_procs_release(&left);
 }
 
-void hf_role_end_tree(struct hf_role *r, int sig, uint64_t grace_ms)
+void hf_role_end_tree(struct hf_role *r, uint64_t grace_ms)
 {
     uint64_t now = hf_now_ns();
     r->forced = true;
@@ -148,13 +147,6 @@ void hf_role_end_tree(struct hf_role *r, int sig, uint64_t grace_ms)
     r->kill_at = earlier(r->kill_at, now + grace_ms * HF_MS);
     if (r->draining) {
         r->drain_until = earlier(r->drain_until, now + FORCED_DRAIN_NS);
-    }
-    if (sig == 0 || r->command <= 0 || r->ended || !hf_proc_catches(r->command, sig)) {
-        return;
-    }
-    (void)kill(r->command, sig);
-    if (r->stopped) {
-        (void)kill(-r->command, SIGCONT); /* a stopped process sees no signal */
     }
 }
 

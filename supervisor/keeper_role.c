@@ -121,7 +121,7 @@ static void obey(struct hf_role *r, const struct hf_wire_msg *msg)
         }
         return;
     case HF_WIRE_END:
-        hf_role_end_tree(r, msg->a > 0 && msg->a <= 64 ? (int)msg->a : 0, msg->b);
+        hf_role_end_tree(r, msg->b);
         return;
     case HF_WIRE_CONTINUE:
         go_on(r, msg->a != 0);

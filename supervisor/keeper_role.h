@@ -80,9 +80,9 @@ struct hf_role {
     int status;     /* valid when ended */
     bool started, ended, stopped;
 
-    bool childless; /* nothing is left to wait for */
-    bool forced;    /* the supervisor asked for the end */
-    bool killed;    /* the command was sent SIGKILL by us */
+    bool childless;     /* nothing is left to wait for */
+    bool forced;        /* the supervisor asked for the end */
+    bool killed;        /* the command was sent SIGKILL by us */
     uint64_t killed_at; /* the first SIGKILL to anything left */
     bool draining, done;
     uint64_t term_at, kill_at, give_up_at, scan_at, drain_until;
@@ -124,6 +124,6 @@ void hf_role_command_ended(struct hf_role *r, int status);
 void hf_role_tick(struct hf_role *r);
 uint64_t hf_role_next_ns(const struct hf_role *r);
 void hf_role_signal(struct hf_role *r, int sig);
-void hf_role_end_tree(struct hf_role *r, int sig, uint64_t grace_ms);
+void hf_role_end_tree(struct hf_role *r, uint64_t grace_ms);
 
 #endif

@@ -21,7 +21,7 @@ enum hf_wire_type {
     HF_WIRE_SPEC = 1, /* descriptors: listening socket, log */
     HF_WIRE_SINKS,    /* a: in the foreground; descriptors: stdin, stdout, stderr */
     HF_WIRE_SIGNAL,   /* a: signal */
-    HF_WIRE_END,      /* a: signal or 0, b: grace in ms */
+    HF_WIRE_END,      /* b: grace in ms */
     HF_WIRE_CONTINUE, /* a: in the foreground */
     HF_WIRE_WINDOW,
     /* to the supervisor */

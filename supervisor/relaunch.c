@@ -72,7 +72,8 @@ const char *hf_ending_words(const struct hf_ending *e, char out[HF_ENDING_STRLEN
     } else if (WIFEXITED(e->status)) {
         snprintf(out, HF_ENDING_STRLEN, "exited with %d%s", WEXITSTATUS(e->status), after);
     } else if (e->forced && WTERMSIG(e->status) == SIGKILL) {
-        snprintf(out, HF_ENDING_STRLEN, "killed by holdfast (SIGKILL), as it did not end by itself");
+        snprintf(out, HF_ENDING_STRLEN,
+                 "killed by holdfast (SIGKILL), as it did not end by itself");
     } else {
         const char *name = sigabbrev_np(WTERMSIG(e->status));
         snprintf(out, HF_ENDING_STRLEN, "killed by signal %d (SIG%s)%s", WTERMSIG(e->status),

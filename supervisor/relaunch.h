@@ -11,12 +11,12 @@
 
 enum hf_outcome {
     HF_OUTCOME_FINISHED =
-        1,                 /* done() of every rank, a done-file, or exit 0 with no notice active */
-    HF_OUTCOME_FAILED,     /* ended by itself, otherwise */
-    HF_OUTCOME_PREEMPTED,  /* left or ended on a notice, or asked to be started again */
-    HF_OUTCOME_STOPPED,    /* by a person */
-    HF_OUTCOME_VANISHED,   /* without a status: its keeper was killed */
-    HF_OUTCOME_SUPERSEDED, /* another attempt took over */
+        1,                  /* done() of every rank, a done-file, or exit 0 with no notice active */
+    HF_OUTCOME_FAILED,      /* ended by itself, otherwise */
+    HF_OUTCOME_PREEMPTED,   /* left or ended on a notice, or asked to be started again */
+    HF_OUTCOME_STOPPED,     /* by a person */
+    HF_OUTCOME_VANISHED,    /* without a status: its keeper was killed */
+    HF_OUTCOME_SUPERSEDED,  /* another attempt took over */
     HF_OUTCOME_NOT_STARTED, /* could not be executed */
     HF_OUTCOME_HUNG         /* ended by us, as it gave no sign of life */
 };
@@ -35,7 +35,7 @@ struct hf_ending {
     bool hung;         /* it was ended because it hung */
     bool beyond_start; /* a step was finished, or a checkpoint committed */
     bool progressed;   /* a checkpoint was committed */
-    bool forced; /* SIGKILL was needed to end it, or something that it had started */
+    bool forced;       /* SIGKILL was needed to end it, or something that it had started */
 };
 
 enum hf_outcome hf_outcome_of(const struct hf_ending *e);

@@ -236,8 +236,8 @@ enum hf_rc hf_rundir_lock(struct hf_rundir *r, struct hf_err *err)
         /* For the one that finds it locked; who reads a stale text here has the lock itself. */
         char utc[HF_UTC_STRLEN];
         char text[64];
-        int len = snprintf(text, sizeof(text), "%d %s\n", getpid(),
-                           hf_utc_format(hf_wall_ms(), utc));
+        int len =
+            snprintf(text, sizeof(text), "%d %s\n", getpid(), hf_utc_format(hf_wall_ms(), utc));
         if (ftruncate(r->lock_fd, 0) == 0 && len > 0) {
             ssize_t n = pwrite(r->lock_fd, text, (size_t)len, 0);
             (void)n; /* a full disk: it is then not known who has it */

@@ -74,9 +74,9 @@ struct hf_attempt {
     bool recording; /* the end is being recorded */
     char outcome_text[16];
     /* the tree */
-    bool stop_sent;   /* the stop signal: never twice */
-    bool hidden_told; /* that environments cannot be read */
-    bool otherwise;   /* the final save was asked for by signal or command */
+    bool stop_sent;            /* the stop signal: never twice */
+    bool hidden_told;          /* that environments cannot be read */
+    bool otherwise;            /* the final save was asked for by signal or command */
     uint64_t outside_until_ns; /* so long ranks outside of the tree are waited for; 0: not yet */
     char outside[256];         /* those that were left; "" */
     /* signs of life */

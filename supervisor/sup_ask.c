@@ -50,8 +50,8 @@ static void command_ended(struct hf_sup *sup, int64_t status, int sig, bool late
     } else if (sig != 0) {
         hf_log(&sup->log, HF_LOG_WARN, "the save command was killed by signal %d", sig);
     } else {
-        hf_log(&sup->log, good ? HF_LOG_INFO : HF_LOG_WARN,
-               "the save command exited with %" PRId64, status);
+        hf_log(&sup->log, good ? HF_LOG_INFO : HF_LOG_WARN, "the save command exited with %" PRId64,
+               status);
     }
     if (at->watchdir != NULL) {
         hf_watchdir_scan(at->watchdir); /* what it made is found now */
@@ -60,8 +60,8 @@ static void command_ended(struct hf_sup *sup, int64_t status, int sig, bool late
     bool by_signal = hf_set_int(sup->ctx->settings, HF_SET_SAVE_SIGNAL) > 0;
     if (at->otherwise && !at->final_settled && !by_signal && (nothing_to_see || !good)) {
         at->final_settled = true;
-        snprintf(at->save_why, sizeof(at->save_why), good ? "no --checkpoint-dir is watched"
-                                                          : "the save command failed");
+        snprintf(at->save_why, sizeof(at->save_why),
+                 good ? "no --checkpoint-dir is watched" : "the save command failed");
         hf_sup_check_safe(sup);
     }
 }
@@ -98,8 +98,8 @@ static void add_env(struct hf_sup *sup, uint64_t by_ns, struct hf_strv *env)
     uint64_t now = hf_now_ns();
     int64_t left_ms = by_ns > now ? (int64_t)((by_ns - now) / HF_MS) : 0;
     hf_sup_build_env(sup, env);
-    hf_strv_take(env, hf_asprintf("HOLDFAST_COMMAND_PID=%" PRId64,
-                                  hf_keeper_command_pid(sup->at.keeper)));
+    hf_strv_take(
+        env, hf_asprintf("HOLDFAST_COMMAND_PID=%" PRId64, hf_keeper_command_pid(sup->at.keeper)));
     hf_strv_take(env, hf_asprintf("HOLDFAST_DEADLINE=%" PRId64, (hf_wall_ms() + left_ms) / 1000));
 }
 
@@ -128,8 +128,8 @@ static bool start_command(struct hf_sup *sup, const struct hf_strv *words, uint6
     int rc = uv_spawn(&sup->loop.uv, &c->proc, &o);
     hf_strv_clear(&env);
     if (rc != 0) {
-        hf_log(&sup->log, HF_LOG_WARN, "the save command '%s' was not started: %s",
-               words->items[0], uv_strerror(rc));
+        hf_log(&sup->log, HF_LOG_WARN, "the save command '%s' was not started: %s", words->items[0],
+               uv_strerror(rc));
         close_all(c);
         return false;
     }

@@ -318,10 +318,9 @@ static void say_left(struct hf_sup *sup, const struct hf_verdict *v, const char 
 static void say_failed(struct hf_sup *sup, const char *how)
 {
     const struct hf_attempt *at = &sup->at;
-    const char *why = at->outside[0] != '\0' ? "; not tried again while another process trains"
-                      : at->ending.beyond_start
-                          ? "; it was tried often enough without progress"
-                          : " before its first step: not tried again";
+    const char *why = at->outside[0] != '\0'    ? "; not tried again while another process trains"
+                      : at->ending.beyond_start ? "; it was tried often enough without progress"
+                                                : " before its first step: not tried again";
     hf_log(&sup->log, HF_LOG_WARN, "attempt %u %s (%s)%s", at->claim.attempt,
            hf_outcome_name(sup->outcome), how, why);
 }

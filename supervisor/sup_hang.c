@@ -138,10 +138,11 @@ void hf_sup_hang_answered(struct hf_sup *sup, enum hf_request_end how, const cha
         hf_log(&sup->log, HF_LOG_INFO, "the command that hung has saved; it is restarted");
         hf_hooks_release(at->hooks, true);
     } else {
-        hf_log(&sup->log, HF_LOG_WARN,
-               "not acknowledged: the command that hangs did not save: %s; it is restarted from the "
-               "last good checkpoint",
-               why);
+        hf_log(
+            &sup->log, HF_LOG_WARN,
+            "not acknowledged: the command that hangs did not save: %s; it is restarted from the "
+            "last good checkpoint",
+            why);
     }
     hf_sup_check_safe(sup);
 }

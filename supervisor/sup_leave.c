@@ -209,7 +209,7 @@ void hf_act_stop(struct hf_sup *sup)
     uint64_t grace = left > HF_END_MS ? HF_END_MS : left;
     bool at_once =
         sup->at.ending.interrupted || sup->at.ending.superseded || !hf_sup_stop_signal(sup);
-    hf_keeper_end_tree(sup->at.keeper, 0, at_once ? 0 : (uint32_t)grace / 2);
+    hf_keeper_end_tree(sup->at.keeper, at_once ? 0 : (uint32_t)grace / 2);
 }
 
 static void soft_over(void *user)
@@ -237,7 +237,7 @@ void hf_act_stop_softly(struct hf_sup *sup)
     }
     uint64_t end = ms_until(sup->leaving.deadline_ns);
     uint64_t grace = end > HF_END_MS ? end - HF_END_MS / 2 : end / 2;
-    hf_keeper_end_tree(sup->at.keeper, 0, hf_sup_stop_signal(sup) ? (uint32_t)grace : 0);
+    hf_keeper_end_tree(sup->at.keeper, hf_sup_stop_signal(sup) ? (uint32_t)grace : 0);
 }
 
 /* The keeper is gone: the tree is found by its token and ended, on a worker. */

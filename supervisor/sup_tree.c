@@ -135,10 +135,11 @@ void hf_sup_note_outside(struct hf_sup *sup, uint32_t rank)
         }
         char text[128];
         describe(&peers[i], text, sizeof(text));
-        hf_log(&sup->log, HF_LOG_WARN,
-               "%s was not started by this command: it is asked to save and to leave, and cannot be "
-               "stopped from here",
-               text);
+        hf_log(
+            &sup->log, HF_LOG_WARN,
+            "%s was not started by this command: it is asked to save and to leave, and cannot be "
+            "stopped from here",
+            text);
         cJSON *f = hf_json_obj();
         hf_json_add_int(f, "rank", rank);
         hf_json_add_int(f, "pid", peers[i].pid);

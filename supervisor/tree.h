@@ -33,9 +33,9 @@ void hf_procs_release(struct hf_procs *p);
 
 /* By pidfd, checked against `start`: a recycled pid is never signalled. ESRCH is success. */
 enum hf_rc hf_tree_signal(const struct hf_proc *p, int sig, struct hf_err *err) HF_MUST_USE;
-bool hf_proc_catches(pid_t pid, int sig);      /* SigCgt */
-uint64_t hf_proc_start(pid_t pid);             /* 0: no such process */
-bool hf_proc_below(pid_t pid, pid_t root);     /* root itself, or a descendant of it */
+bool hf_proc_catches(pid_t pid, int sig);  /* SigCgt */
+uint64_t hf_proc_start(pid_t pid);         /* 0: no such process */
+bool hf_proc_below(pid_t pid, pid_t root); /* root itself, or a descendant of it */
 /* A process as it is now; false: it is gone, or a zombie. */
 bool hf_proc_get(pid_t pid, struct hf_proc *ret);
 /* /proc/PID/NAME, as much of it as fits into text[size] with a NUL. -1: errno says why. */

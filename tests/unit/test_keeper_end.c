@@ -36,7 +36,8 @@ static void ends_the_whole_tree(void **state)
                         "wait; wait");
     sit_until_text(&s, &s.out, "up");
     uint64_t asked = hf_now_ns();
-    hf_keeper_end_tree(s.k, SIGTERM, 300);
+    assert_int_equal(kill((pid_t)s.pid, SIGTERM), 0);
+    hf_keeper_end_tree(s.k, 300);
     sit_until(&s, &s.gone);
     sit_collect(&s);
     assert_true(hf_now_ns() - asked >= 300 * HF_MS);
@@ -58,31 +59,32 @@ static void kills_the_deaf_at_the_end_of_grace(void **state)
     sit_start_shell(&s, "trap '' TERM; echo up; while :; do sleep 0.05; done");
     sit_until_text(&s, &s.out, "up");
     uint64_t asked = hf_now_ns();
-    hf_keeper_end_tree(s.k, SIGTERM, 200);
+    assert_int_equal(kill((pid_t)s.pid, SIGTERM), 0);
+    hf_keeper_end_tree(s.k, 200);
     sit_until(&s, &s.gone);
     assert_true(hf_now_ns() - asked >= 200 * HF_MS);
     assert_true(hf_now_ns() - asked < 2200 * HF_MS);
     assert_int_equal(s.status, SIGKILL);
+    assert_true(s.forced);
     assert_int_equal(sit_number(&s, "exit", "status"), SIGKILL);
     sit_release(&s);
 }
 
-/* A signal that is not caught would only be a kill before the grace is over. A later call may
- * shorten the grace. */
-static void spares_the_default_action(void **state)
+/* Nothing happens before the grace is over. A later call may shorten it. */
+static void waits_for_the_grace(void **state)
 {
     (void)state;
     struct sit s;
     sit_init(&s);
     sit_start_shell(&s, "echo up; exec sleep 5003");
     sit_until_text(&s, &s.out, "up");
-    hf_keeper_end_tree(s.k, SIGTERM, 3600 * 1000);
+    hf_keeper_end_tree(s.k, 3600 * 1000);
     uint64_t until = hf_now_ns() + 150 * HF_MS;
     while (hf_now_ns() < until) {
         sit_once(&s);
     }
     assert_int_equal(s.exited, 0);
-    hf_keeper_end_tree(s.k, 0, 0);
+    hf_keeper_end_tree(s.k, 0);
     sit_until(&s, &s.gone);
     assert_int_equal(s.status, SIGKILL);
     assert_string_equal(s.order, "SXG");
@@ -90,7 +92,7 @@ static void spares_the_default_action(void **state)
 }
 
 /* A loader worker must live until the save that needs it is done. */
-static void signals_the_command_alone(void **state)
+static void leaves_workers_alone(void **state)
 {
     (void)state;
     struct sit s;
@@ -98,11 +100,41 @@ static void signals_the_command_alone(void **state)
     sit_start_shell(&s, "sleep 5004 & w=$!; trap 'sleep 0.1; kill -0 $w && echo alive; "
                         "kill -9 $w; exit 0' TERM; echo up; wait; wait");
     sit_until_text(&s, &s.out, "up");
-    hf_keeper_end_tree(s.k, SIGTERM, 10000);
+    assert_int_equal(kill((pid_t)s.pid, SIGTERM), 0);
+    hf_keeper_end_tree(s.k, 10000);
     sit_until(&s, &s.gone);
     sit_collect(&s);
     assert_string_equal(hf_buf_str(&s.out), "up\nalive\n");
     assert_string_equal(s.order, "SXG");
+    sit_release(&s);
+}
+
+/* Orphans of a command that was killed get 2 s at most, whatever --linger says; a process that
+ * was given its time is not sent SIGTERM after it. */
+static void gives_orphans_little_time(void **state)
+{
+    (void)state;
+    struct sit s;
+    sit_init(&s);
+    s.linger_ms = 3600 * 1000;
+    sit_start_shell(&s, "sleep 5021 & " UNTIL_SLEEPING "kill -9 $$");
+    sit_until(&s, &s.exited);
+    uint64_t exited = hf_now_ns();
+    assert_false(s.forced);
+    sit_until(&s, &s.gone);
+    assert_true(hf_now_ns() - exited >= 1500 * HF_MS);
+    assert_true(hf_now_ns() - exited < 6000 * HF_MS);
+    assert_string_equal(s.stragglers, "sleep 5021:0;");
+    sit_release(&s);
+    sit_init(&s);
+    s.linger_ms = 100;
+    sit_start_shell(&s, "sleep 5022 & " UNTIL_SLEEPING "trap 'exit 0' TERM; echo up; wait; wait");
+    sit_until_text(&s, &s.out, "up");
+    hf_keeper_end_tree(s.k, 3600 * 1000);
+    assert_int_equal(kill((pid_t)s.pid, SIGTERM), 0);
+    sit_until(&s, &s.gone);
+    assert_string_equal(s.stragglers, "sleep 5022:1;");
+    assert_false(s.forced);
     sit_release(&s);
 }
 
@@ -207,7 +239,7 @@ static void tells_an_end_that_nobody_saw(void **state)
     assert_int_equal(sit_attach(&s, -1, NULL), HF_OK);
     sit_until(&s, &s.exited);
     assert_int_equal(s.status, 6 << 8);
-    hf_keeper_end_tree(s.k, 0, 0);
+    hf_keeper_end_tree(s.k, 0);
     sit_until(&s, &s.gone);
     assert_string_equal(s.order, "SXKG");
     sit_release(&s);
@@ -236,7 +268,7 @@ static void serves_one_supervisor_at_a_time(void **state)
     sit_until(&b, &b.started);
     sit_until(&a, &a.lost);
     assert_string_equal(a.order, "SL");
-    hf_keeper_end_tree(b.k, 0, 0);
+    hf_keeper_end_tree(b.k, 0);
     sit_until(&b, &b.gone);
     sit_close(&a);
     sit_release(&b);
@@ -321,8 +353,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_the_whole_tree),
         cmocka_unit_test(kills_the_deaf_at_the_end_of_grace),
-        cmocka_unit_test(spares_the_default_action),
-        cmocka_unit_test(signals_the_command_alone),
+        cmocka_unit_test(waits_for_the_grace),
+        cmocka_unit_test(leaves_workers_alone),
+        cmocka_unit_test(gives_orphans_little_time),
         cmocka_unit_test(signals_the_group),
         cmocka_unit_test(lets_descendants_linger),
         cmocka_unit_test(serves_the_next_supervisor),

@@ -403,7 +403,7 @@ static void takes_the_foreground_it_has(void **state)
     assert_int_equal(sit_attach(&s, -1, NULL), HF_OK);
     sit_until(&s, &s.started);
     assert_int_equal(s.exited, 0);
-    hf_keeper_end_tree(s.k, 0, 0);
+    hf_keeper_end_tree(s.k, 0);
     sit_until(&s, &s.gone);
     assert_string_equal(s.order, "SXG");
     terminal_close(&s, &t);

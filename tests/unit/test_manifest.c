@@ -106,6 +106,17 @@ static void unknowns_come_back(void **state)
     assert_int_equal(back.signal, 0);
     assert_int_equal(back.last_step, -1);
     assert_string_equal(back.outcome, "vanished");
+    assert_false(back.forced);
+    assert_null(back.left);
+    hf_end_release(&back);
+    free(text);
+    char left[] = "pid 7 'x' (rank 0)";
+    e.forced = true;
+    e.left = left;
+    text = hf_end_print(&e);
+    expect_rc(hf_end_parse(text_of(text), &back, &err), HF_OK, &err);
+    assert_true(back.forced);
+    assert_string_equal(back.left, left);
     hf_end_release(&back);
     free(text);
 }

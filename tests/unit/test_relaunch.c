@@ -62,6 +62,43 @@ static const struct {
      {.has_status = true, .status = KILLED(SIGKILL), .notice = true},
      HF_OUTCOME_PREEMPTED,
      75},
+    {"A14: preempted after half a minute: no rule asks how long it ran",
+     {.has_status = true, .status = KILLED(SIGKILL), .notice = true, .forced = true},
+     HF_OUTCOME_PREEMPTED,
+     75},
+    {"A14: the same with a checkpoint",
+     {.has_status = true, .notice = true, .beyond_start = true, .progressed = true},
+     HF_OUTCOME_PREEMPTED,
+     75},
+    {"Q5: exit 0 on a notice, no done-mark",
+     {.has_status = true, .notice = true, .beyond_start = true},
+     HF_OUTCOME_PREEMPTED,
+     75},
+    {"exit 0, and a notice after it",
+     {.has_status = true, .notice = true, .in_peace = true},
+     HF_OUTCOME_FINISHED,
+     0},
+    {"exit 0 soon after Ctrl-C",
+     {.has_status = true, .interrupted = true, .in_peace = true},
+     HF_OUTCOME_STOPPED,
+     0},
+    {"hung, killed",
+     {.has_status = true, .status = KILLED(SIGKILL), .hung = true, .forced = true},
+     HF_OUTCOME_HUNG,
+     137},
+    {"hung, left with 75",
+     {.has_status = true, .status = EXITED(75), .hung = true},
+     HF_OUTCOME_HUNG,
+     75},
+    {"hung, exit 0 is no success", {.has_status = true, .hung = true}, HF_OUTCOME_HUNG, 137},
+    {"hung, then a notice",
+     {.has_status = true, .status = KILLED(SIGKILL), .hung = true, .notice = true},
+     HF_OUTCOME_PREEMPTED,
+     75},
+    {"hung, then said done",
+     {.has_status = true, .hung = true, .done = true},
+     HF_OUTCOME_FINISHED,
+     0},
     {"no status on a notice", {.notice = true}, HF_OUTCOME_PREEMPTED, 75},
     {"notice before the start", {.notice = true, .not_started = true}, HF_OUTCOME_PREEMPTED, 75},
     {"interrupted, exit 0", {.has_status = true, .interrupted = true}, HF_OUTCOME_STOPPED, 0},
@@ -227,11 +264,43 @@ static void delays(void **state)
     }
 }
 
+static void says_how_it_ended(void **state)
+{
+    (void)state;
+    static const struct {
+        struct hf_ending e;
+        const char *words;
+    } cases[] = {
+        {{.has_status = true}, "exited with 0"},
+        {{.has_status = true, .status = EXITED(3)}, "exited with 3"},
+        {{.has_status = true, .status = EXITED(3), .forced = true},
+         "exited with 3, after SIGKILL to what it had left"},
+        {{.has_status = true, .status = KILLED(SIGKILL)}, "killed by signal 9 (SIGKILL)"},
+        {{.has_status = true, .status = KILLED(SIGTERM)}, "killed by signal 15 (SIGTERM)"},
+        {{.has_status = true, .status = KILLED(SIGSEGV) | CORE}, "killed by signal 11 (SIGSEGV)"},
+        {{.has_status = true, .status = KILLED(40)}, "killed by signal 40 (SIG?)"},
+        {{.has_status = true, .status = KILLED(SIGKILL), .forced = true},
+         "killed by holdfast (SIGKILL), as it did not end by itself"},
+        {{.exec_errno = ENOENT, .has_status = true, .status = EXITED(127)},
+         "could not be executed"},
+        {{.not_started = true}, "was not started"},
+        {{.notice = true}, "ended without a status"},
+    };
+    for (size_t i = 0; i < HF_COUNT(cases); i++) {
+        char out[HF_ENDING_STRLEN];
+        assert_string_equal(hf_ending_words(&cases[i].e, out), cases[i].words);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endings),      cmocka_unit_test(names),  cmocka_unit_test(decisions),
-        cmocka_unit_test(crash_budget), cmocka_unit_test(delays),
+        cmocka_unit_test(says_how_it_ended),
+        cmocka_unit_test(endings),
+        cmocka_unit_test(names),
+        cmocka_unit_test(decisions),
+        cmocka_unit_test(crash_budget),
+        cmocka_unit_test(delays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
