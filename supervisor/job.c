@@ -110,7 +110,7 @@ const struct hf_job_edge hf_job_edges[HF_JOB_STATES][HF_JOB_EVENTS] = {
 const char *hf_job_state_name(enum hf_job_state s)
 {
     static const char *const names[HF_JOB_STATES] = {
-        "none",     "preparing", "starting", "running", "hung", "leaving",
+        "none",     "preparing", "starting", "running", "hung",  "leaving",
         "stopping", "draining",  "settling", "pausing", "ended",
     };
     return (size_t)s < HF_JOB_STATES ? names[s] : "unknown";
@@ -119,9 +119,9 @@ const char *hf_job_state_name(enum hf_job_state s)
 const char *hf_job_event_name(enum hf_job_event e)
 {
     static const char *const names[HF_JOB_EVENTS] = {
-        "begin",  "prepared",  "adopted", "refused",  "started", "no-exec",
-        "notice", "withdrawn", "hung", "safe",    "overtime", "force",   "exited",
-        "gone",   "lost",      "settled", "again",    "over",
+        "begin",  "prepared",  "adopted", "refused", "started",  "no-exec",
+        "notice", "withdrawn", "hung",    "safe",    "overtime", "force",
+        "exited", "gone",      "lost",    "settled", "again",    "over",
     };
     return (size_t)e < HF_JOB_EVENTS ? names[e] : "unknown";
 }
