@@ -86,9 +86,9 @@ enum hf_rc hf_keeper_attach(struct hf_loop *loop, const char *dir, const struct 
 /* Sends a signal to the command's process group; after its end, to every descendant left. */
 void hf_keeper_signal(struct hf_keeper *k, int sig);
 /* Ends the tree: whatever is left of it after grace_ms gets SIGKILL, by its cgroup at one stroke
- * or, without one, by walking it. Nothing gets SIGTERM any more. Again: the earlier end counts. gone
- * follows, at the latest about 13 s after the grace, even where a process cannot be ended or nobody
- * reads the output; 1.5 s after it, where all that is left waits in the kernel (state D). */
+ * or, without one, by walking it. Nothing gets SIGTERM any more. Again: the earlier end counts.
+ * gone follows, at the latest about 13 s after the grace, even where a process cannot be ended or
+ * nobody reads the output; 1.5 s after it, where all that is left waits in the kernel (D). */
 void hf_keeper_end_tree(struct hf_keeper *k, uint32_t grace_ms);
 /* After our own stop and continue (Ctrl-Z, fg, bg), or when foreground changes: resumes the
  * command and, in the foreground, raw mode and input. */

@@ -20,7 +20,7 @@
 
 #define TERM_TO_KILL_NS  HF_SEC
 #define KILL_PAUSE_NS    (20 * HF_MS)
-#define KILL_BOUND_NS    (10 * HF_SEC) /* a driver that frees 80 GB of a GPU takes seconds */
+#define KILL_BOUND_NS    (10 * HF_SEC)  /* a driver that frees 80 GB of a GPU takes seconds */
 #define STUCK_BOUND_NS   (1500 * HF_MS) /* for what waits in the kernel, if an end was asked for */
 #define KILLED_LINGER_MS 2000           /* at most, for what a command that was killed left */
 #define ESCAPED_PAUSE_NS (100 * HF_MS)

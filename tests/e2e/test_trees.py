@@ -181,7 +181,8 @@ def torchrun(*command, restarts=0):
     if importlib.util.find_spec("torch") is None:
         pytest.skip("avoidable: torch is not installed")
     return [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-            f"--max-restarts={restarts}", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", *map(str, command)]
+            f"--max-restarts={restarts}",
+            "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", *map(str, command)]
 
 
 def test_a8_torchruns_data_loader_workers_live_until_the_save_is_made(hf):
