@@ -242,7 +242,7 @@ static void sup_close(struct hf_sup *sup)
 {
     hf_sup_metrics_end(sup);
     hf_watch_stop(sup->watch);
-    hf_sup_save_command_end(sup);
+    hf_sup_save_command_close(sup);
     hf_scope_cancel(&sup->scope);
     struct hf_timer *timers[] = {&sup->tick,  &sup->every, &sup->leave_by, &sup->soft,
                                  &sup->pause, &sup->beat,  &sup->second};

@@ -233,8 +233,9 @@ bool hf_sup_waits_for_outside(struct hf_sup *sup);
 /* Asks for a save by --save-signal and --save-command; they have until by_ns. True: something was
  * asked, and at.final_settled follows when it is answered. */
 bool hf_sup_ask_otherwise(struct hf_sup *sup, uint64_t by_ns);
-void hf_sup_save_command_end(struct hf_sup *sup); /* kills it, if it runs */
-void hf_sup_answered(struct hf_sup *sup);         /* a checkpoint was found after the asking */
+void hf_sup_save_command_end(struct hf_sup *sup); /* kills it, if it runs; its end is still told */
+void hf_sup_save_command_close(struct hf_sup *sup); /* the same, and lets go of it */
+void hf_sup_answered(struct hf_sup *sup);           /* a checkpoint was found after the asking */
 
 /* sup_hang.c */
 void hf_sup_follow_hang(struct hf_sup *sup); /* each tick */

@@ -93,6 +93,17 @@ void hf_sup_save_command_end(struct hf_sup *sup)
     }
 }
 
+void hf_sup_save_command_close(struct hf_sup *sup)
+{
+    struct hf_save_command *c = sup->save_command;
+    if (c != NULL) {
+        on_limit(&c->limit);
+        c->sup = NULL;
+        sup->save_command = NULL;
+        close_all(c); /* not waited for: it is init's when this process has ended */
+    }
+}
+
 static void add_env(struct hf_sup *sup, uint64_t by_ns, struct hf_strv *env)
 {
     uint64_t now = hf_now_ns();

@@ -263,7 +263,7 @@ static void hunt_done(void *user, const struct hf_err *err)
     hf_free(h);
     sup->at.hunting = false;
     /* What the keeper left came to us as the next subreaper. */
-    while (waitpid(-1, NULL, WNOHANG) > 0) {
+    while (sup->save_command == NULL && waitpid(-1, NULL, WNOHANG) > 0) {
     }
     if (err != NULL) {
         hf_log_err(&sup->log, HF_LOG_WARN, err, "what the keeper left could not be ended");

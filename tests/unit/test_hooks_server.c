@@ -302,6 +302,26 @@ static void test_line_of_exactly_the_limit(void **state)
     close(fd);
 }
 
+/* Known by the socket's credentials, not by what a hello says; gone when they have left. */
+static void test_peers(void **state)
+{
+    struct bench *b = *state;
+    struct hf_hook_peer peers[4];
+    assert_int_equal(hf_hooks_peers(b->hooks, peers, 4), 0);
+    int fd = join(b, 0, 2, TOKEN_A);
+    int other = join(b, 1, 2, TOKEN_B);
+    assert_int_equal(hf_hooks_peers(b->hooks, peers, 4), 2);
+    assert_int_equal(peers[0].rank + peers[1].rank, 1);
+    assert_int_equal(peers[0].pid, getpid());
+    assert_int_equal(hf_hooks_peers(b->hooks, peers, 1), 1);
+    say(fd, "{\"msg\":\"bye\"}\n{\"msg\":\"x\"}\n");
+    expect(b, fd, "unsupported");
+    assert_int_equal(hf_hooks_peers(b->hooks, peers, 4), 1);
+    assert_int_equal(peers[0].rank, 1);
+    close(other);
+    close(fd);
+}
+
 static void test_order_of_messages(void **state)
 {
     struct bench *b = *state;
@@ -639,6 +659,7 @@ int main(void)
         TEST(test_long_socket_path),
         TEST(test_bad_clients_are_dropped_alone),
         TEST(test_line_of_exactly_the_limit),
+        TEST(test_peers),
         TEST(test_order_of_messages),
         TEST(test_split_lines),
         TEST(test_told_again),

@@ -108,6 +108,40 @@ static void finds_by_ancestry(void **state)
     bury(pid);
 }
 
+static void knows_single_processes(void **state)
+{
+    (void)state;
+    pid_t pid = run_shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 4721 & wait",
+                          "tree-k");
+    struct hf_proc deep = wait_for("tree-k", 0, "sleep 4721");
+    assert_true(hf_proc_below(deep.pid, pid));
+    assert_true(hf_proc_below(deep.pid, getpid()));
+    assert_true(hf_proc_below(pid, pid));
+    assert_false(hf_proc_below(pid, deep.pid));
+    assert_false(hf_proc_below(getppid(), getpid()));
+    assert_false(hf_proc_below(0, getpid()));
+    assert_false(hf_proc_below(INT32_MAX, getpid()));
+    struct hf_proc p;
+    assert_true(hf_proc_get(deep.pid, &p));
+    assert_int_equal(p.start, deep.start);
+    assert_string_equal(p.name, "sleep 4721");
+    assert_false(hf_proc_get(INT32_MAX, &p));
+    char text[8];
+    assert_int_equal(hf_proc_file(deep.pid, "comm", text, sizeof text), 6);
+    assert_string_equal(text, "sleep\n");
+    assert_int_equal(hf_proc_file(deep.pid, "cmdline", text, sizeof text), 7); /* cut to fit */
+    assert_int_equal(hf_proc_file(INT32_MAX, "comm", text, sizeof text), -1);
+    struct hf_procs tree;
+    assert_int_equal(hf_tree_descendants(getpid(), &tree, NULL), HF_OK);
+    uint64_t ms = hf_procs_cpu_ms(&tree);
+    assert_true(ms > 0 && ms < 60000);
+    assert_int_equal(hf_procs_cpu_ms(&(struct hf_procs){0}), 0);
+    hf_procs_release(&tree);
+    assert_int_equal(hf_tree_kill_token("tree-k", WAIT_MS, NULL), HF_OK);
+    bury(pid);
+    assert_false(hf_proc_get(deep.pid, &p));
+}
+
 /* The token is compared whole, and a process that lost its parent is found by it all the same. */
 static void finds_by_token(void **state)
 {
@@ -240,7 +274,8 @@ static void names_this_boot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_by_ancestry),     cmocka_unit_test(finds_by_token),
+        cmocka_unit_test(finds_by_ancestry),
+        cmocka_unit_test(knows_single_processes),     cmocka_unit_test(finds_by_token),
         cmocka_unit_test(kills_below_the_token), cmocka_unit_test(leaves_zombies_out),
         cmocka_unit_test(spares_a_recycled_pid), cmocka_unit_test(knows_what_is_caught),
         cmocka_unit_test(reads_odd_names),       cmocka_unit_test(names_this_boot),
