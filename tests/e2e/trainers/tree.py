@@ -30,13 +30,11 @@ def chain(book):
     if os.fork() != 0:
         return
     os.setsid()
+    with open(book + ".chain", "w") as f:
+        f.write("begun")
     while True:
-        pid = os.fork()
-        if pid != 0:
+        if os.fork() != 0:
             os._exit(0)
-        time.sleep(0.002)
-        with open(book + ".chain", "w") as f:
-            f.write("%d\n" % os.getpid())
 
 
 def main():
