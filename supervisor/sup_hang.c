@@ -113,6 +113,7 @@ void hf_act_hung(struct hf_sup *sup)
     enum hf_rc rc = hf_hooks_request(at->hooks, by_ns, true, "hang", &id, &err);
     if (rc == HF_OK) {
         at->ask = HF_ASK_EVERY;
+        at->asked_ns = hf_now_ns();
         at->request = id;
         cJSON *f = hf_json_obj();
         hf_json_add_int(f, "request", (int64_t)id);
