@@ -111,8 +111,8 @@ static void finds_by_ancestry(void **state)
 static void knows_single_processes(void **state)
 {
     (void)state;
-    pid_t pid = run_shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 4721 & wait",
-                          "tree-k");
+    pid_t pid =
+        run_shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 4721 & wait", "tree-k");
     struct hf_proc deep = wait_for("tree-k", 0, "sleep 4721");
     assert_true(hf_proc_below(deep.pid, pid));
     assert_true(hf_proc_below(deep.pid, getpid()));
@@ -274,11 +274,11 @@ static void names_this_boot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_by_ancestry),
-        cmocka_unit_test(knows_single_processes),     cmocka_unit_test(finds_by_token),
-        cmocka_unit_test(kills_below_the_token), cmocka_unit_test(leaves_zombies_out),
-        cmocka_unit_test(spares_a_recycled_pid), cmocka_unit_test(knows_what_is_caught),
-        cmocka_unit_test(reads_odd_names),       cmocka_unit_test(names_this_boot),
+        cmocka_unit_test(finds_by_ancestry),    cmocka_unit_test(knows_single_processes),
+        cmocka_unit_test(finds_by_token),       cmocka_unit_test(kills_below_the_token),
+        cmocka_unit_test(leaves_zombies_out),   cmocka_unit_test(spares_a_recycled_pid),
+        cmocka_unit_test(knows_what_is_caught), cmocka_unit_test(reads_odd_names),
+        cmocka_unit_test(names_this_boot),
     };
     return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
 }
