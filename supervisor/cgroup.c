@@ -128,6 +128,13 @@ static void remove_tree(const char *dir, int depth)
     (void)rmdir(dir);
 }
 
+static bool is_keeper(long pid)
+{
+    char comm[32] = "";
+    return hf_proc_file((pid_t)pid, "comm", comm, sizeof comm) > 0 &&
+           strcmp(comm, "holdfast-keeper\n") == 0;
+}
+
 /* Of keepers that are gone. One of another pid namespace may be taken for gone: it is not removed
  * as long as a process is in it, and a keeper that finds none walks its tree. */
 static void sweep(const char *folder)
@@ -138,7 +145,7 @@ static void sweep(const char *folder)
             continue;
         }
         long pid = strtol(e->d_name + strlen(PREFIX), NULL, 10);
-        if (pid > 0 && hf_proc_start((pid_t)pid) == 0) {
+        if (pid > 0 && !is_keeper(pid)) {
             HF_CLEANUP(hf_freep) char *dir = hf_asprintf("%s/%s", folder, e->d_name);
             remove_tree(dir, 0);
         }

@@ -132,6 +132,29 @@ static void kills_and_removes(void **state)
     hf_free(dir);
 }
 
+/* What keepers that are gone left, also where another process has that number now. */
+static void sweeps_left_overs(void **state)
+{
+    (void)state;
+    struct hf_cgroup g;
+    if (!make_or_skip("1111111111111111", &g)) {
+        skip();
+    }
+    char *folder = hf_strndup(g.dir, (size_t)(strrchr(g.dir, '/') - g.dir));
+    char *left = hf_asprintf("%s/holdfast-1-222222222222", folder);
+    char *other = hf_asprintf("%s/not-holdfast-%d", folder, getpid());
+    assert_int_equal(mkdir(left, 0755), 0);
+    assert_int_equal(mkdir(other, 0755), 0);
+    hf_cgroup_release(&g);
+    assert_true(make_or_skip("1111111111111111", &g));
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(rmdir(other), 0);
+    hf_cgroup_release(&g);
+    hf_free(other);
+    hf_free(left);
+    hf_free(folder);
+}
+
 static void write_facts(const char *folder, const char *boot, const char *cgroup)
 {
     char *path = hf_asprintf("%s/keeper.json", folder);
@@ -178,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_our_own),
         cmocka_unit_test(kills_and_removes),
+        cmocka_unit_test(sweeps_left_overs),
         cmocka_unit_test(ends_what_a_dead_keeper_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
