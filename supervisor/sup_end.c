@@ -158,10 +158,12 @@ void hf_act_settle(struct hf_sup *sup)
         hf_hooks_get_status(at->hooks, &st);
         at->done_said = at->done_said || st.all_done;
     }
-    if (at->watchdir != NULL) {
-        hf_watchdir_scan(at->watchdir);
-    }
     at->ending.notice = sup->leaving.notice;
+    if (at->watchdir != NULL) {
+        const struct hf_ending *e = &at->ending;
+        bool clean = e->has_status && e->status == 0 && !e->notice && !e->interrupted;
+        hf_watchdir_ended(at->watchdir, clean);
+    }
     at->ending.done = at->done_said || done_file_says(sup);
     if (at->ship != NULL) {
         hf_ship_early_drop(at->ship);
@@ -172,6 +174,7 @@ void hf_act_settle(struct hf_sup *sup)
 
 void hf_act_settle_now(struct hf_sup *sup)
 {
+    sup->at.forced = true;
     if (sup->at.ship != NULL) {
         hf_ship_stop(sup->at.ship);
     }
@@ -191,6 +194,7 @@ static enum hf_rc end_work(void *arg, const struct hf_op *op, struct hf_err *err
 {
     struct closing *w = arg;
     struct hf_call c = {.op = op};
+    hf_held_clean(&w->sup->watch_dirs, hf_sup_held_key(w->sup), w->claim.attempt);
     HF_TRY(hf_lineage_end(&w->run, &c, w->claim.attempt, &w->end, err));
     w->recorded = true;
     if (w->next.close) {
@@ -260,6 +264,9 @@ void hf_sup_maybe_settled(struct hf_sup *sup)
         return;
     }
     if (at->ship != NULL && !hf_ship_idle(at->ship)) {
+        return;
+    }
+    if (!at->forced && !hf_sup_watch_calm(sup)) {
         return;
     }
     record_end(sup);

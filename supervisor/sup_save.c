@@ -158,11 +158,8 @@ static void on_resumed(void *user, uint32_t rank, int64_t step)
     hf_json_add_int(f, "rank", rank);
     hf_json_add_int(f, "step", step);
     hf_event(&sup->events, sup->at.claim.attempt, "resumed", f);
-    if (rank == 0 && sup->at.resume_step >= 0 && step <= sup->at.resume_step) {
-        hf_log(&sup->log, HF_LOG_WARN,
-               "the training program goes on at step %" PRId64 ", before the checkpoint's %" PRId64
-               ": it did not load it",
-               step, sup->at.resume_step + 1);
+    if (rank == 0) {
+        hf_sup_check_resume(sup, step - 1, "hook");
     }
 }
 
@@ -181,28 +178,6 @@ const struct hf_hooks_cb hf_sup_hooks_cb = {
     .resumed = on_resumed,
     .done = on_done,
 };
-
-static void on_found(void *user, const char *path, int64_t step)
-{
-    struct hf_sup *sup = user;
-    struct hf_attempt *at = &sup->at;
-    cJSON *f = hf_json_obj();
-    hf_json_add_int(f, "step", step);
-    hf_json_add(f, "path", hf_json_bytes(path));
-    hf_event(&sup->events, at->claim.attempt, "found", f);
-    if (at->ending.superseded) {
-        return;
-    }
-    struct hf_saved *s = HF_NEW(struct hf_saved);
-    s->step = step;
-    s->reason = hf_strdup(sup->leaving.notice ? "notice" : "own");
-    s->strategy = hf_strdup("watch");
-    s->resume_path = hf_strdup(path);
-    hf_strv_add(&s->roots, path);
-    hf_ship_add(at->ship, s);
-}
-
-const struct hf_watchdir_cb hf_sup_watchdir_cb = {.found = on_found};
 
 /* ---- asking ---- */
 
@@ -298,6 +273,7 @@ void hf_sup_ask_final(struct hf_sup *sup)
     struct hf_attempt *at = &sup->at;
     struct hf_err err = {0};
     at->save_why[0] = '\0';
+    hf_sup_watch_final(sup);
     if (pending_is_final(sup)) {
         hf_sup_check_safe(sup);
         return;
@@ -316,9 +292,6 @@ void hf_sup_ask_final(struct hf_sup *sup)
             hf_log(&sup->log, HF_LOG_WARN, "no save could be asked for: %s", err.msg);
         }
     }
-    if (at->watchdir != NULL) {
-        hf_watchdir_scan(at->watchdir);
-    }
     hf_sup_check_safe(sup);
 }
 
@@ -326,7 +299,7 @@ void hf_sup_check_safe(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
     if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship) &&
-        !hf_sup_window_goes_on(sup)) {
+        hf_sup_watch_calm(sup) && !hf_sup_window_goes_on(sup)) {
         hf_job_event(sup, HF_EV_SAFE);
     }
 }
@@ -432,6 +405,11 @@ static void on_settled(void *user, const struct hf_verdict *v, const char *resum
         at->ending.beyond_start = true;
         at->last_save_ns = v->at_ns;
         retain(sup);
+    } else if (sup->state == HF_JOB_LEAVING && at->watchdir != NULL && !at->final_repeated) {
+        /* It was overwritten while it was read, perhaps: the next one is waited for. */
+        at->final_repeated = true;
+        hf_watchdir_once_more(at->watchdir);
+        hf_watchdir_final(at->watchdir);
     }
     hf_sup_disk_look(sup);
     hf_sup_status_changed(sup);
@@ -474,6 +452,7 @@ const struct hf_ship_cb hf_sup_ship_cb = {
     .skipped = on_skipped,
     .idle = on_idle,
     .superseded = on_superseded,
+    .unheld = hf_sup_unheld,
 };
 
 /* Looked at each tick: the first and the newest step that the ranks have published. */
@@ -493,6 +472,7 @@ void hf_sup_follow_steps(struct hf_sup *sup)
         cJSON *f = hf_json_obj();
         hf_json_add_int(f, "step", st.step);
         hf_event(&sup->events, at->claim.attempt, "first-step", f);
+        hf_sup_check_resume(sup, st.step, "step");
     }
     at->last_step = st.step;
     at->ending.beyond_start = true;
