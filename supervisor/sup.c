@@ -211,8 +211,8 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     choose_provider(sup);
     honour_disabled(sup);
     HF_TRY(who_and_where(sup, err));
-    HF_TRY(hf_watchdir_check(sup->folder, hf_set_list(ctx->settings, HF_SET_CHECKPOINT_DIR),
-                             &sup->watch_dirs, err));
+    hf_watchdir_paths(sup->folder, hf_set_list(ctx->settings, HF_SET_CHECKPOINT_DIR),
+                      &sup->watch_dirs);
     HF_TRY(which_run(sup, err));
     /* What a killed keeper leaves behind becomes our child, so that it can be seen gone. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {

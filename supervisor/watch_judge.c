@@ -49,7 +49,7 @@ struct looking {
     struct hf_layout_looks *looks; /* one for each folder */
     struct item *items;
     size_t len;
-    bool others; /* than copies of the best are there */
+    unsigned kind; /* the first that is there: none of a later one is taken */
 };
 
 /* ---- pure ---- */
@@ -77,8 +77,8 @@ enum hf_ready hf_judge_ready(const struct hf_facts *f)
 
 bool hf_judge_newer(const struct hf_cand *a, const struct hf_cand *b)
 {
-    if (a->best != b->best) {
-        return b->best;
+    if (a->kind != b->kind) {
+        return a->kind < b->kind;
     }
     if (a->step >= 0 && b->step >= 0 && a->step != b->step) {
         return a->step > b->step;
@@ -86,12 +86,20 @@ bool hf_judge_newer(const struct hf_cand *a, const struct hf_cand *b)
     return a->newest_ns > b->newest_ns;
 }
 
-/* By step among those that have one, then by time against the latest of those that have none. */
+/* Of the first kind: by step among those that have one, then by time against the latest of those
+ * that have none. */
 size_t hf_judge_newest(const struct hf_cand *c, size_t n)
 {
     size_t with = n;
     size_t without = n;
+    unsigned kind = HF_KIND_BEST;
     for (size_t i = 0; i < n; i++) {
+        kind = c[i].kind < kind ? c[i].kind : kind;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (c[i].kind != kind) {
+            continue;
+        }
         size_t *best = c[i].step >= 0 ? &with : &without;
         if (*best == n || hf_judge_newer(&c[i], &c[*best])) {
             *best = i;
@@ -246,7 +254,7 @@ static void follow(struct looking *lk, const struct item *it, const struct hf_kn
         return;
     }
     if (it->ready == HF_NOT_YET) {
-        lk->out->making = true;
+        lk->out->making = lk->out->making || still < MAKING_MS;
         uint64_t left = still < quiet ? quiet - still : quiet;
         look_again(lk, left < MAKING_AGAIN || it->look->state == HF_LAYOUT_UNSURE ? left + 1
                                                                                   : MAKING_AGAIN);
@@ -275,6 +283,14 @@ static void item_release(struct item *it)
     hf_stamps_release(&it->stamps);
 }
 
+static enum hf_kind kind_of(const struct hf_layout_look *l)
+{
+    if (hf_is_best(name_of(l->path))) {
+        return HF_KIND_BEST;
+    }
+    return strcmp(l->layout, "unknown") == 0 ? HF_KIND_UNKNOWN : HF_KIND_PLAIN;
+}
+
 /* One entry of a folder: noted, and among the items if it is new. */
 static void weigh(struct looking *lk, const char *dir, const struct hf_layout_look *l)
 {
@@ -298,9 +314,11 @@ static void weigh(struct looking *lk, const char *dir, const struct hf_layout_lo
     struct hf_known *e = hf_known_note(&lk->j->known, l->path, l->step, &it.stamps, lk->now_ns);
     e->renamed = e->renamed || was_renamed(lk, l);
     note_folders(lk, &it.stamps);
-    it.cand = (struct hf_cand){l->step, e->newest_ns, hf_is_best(name_of(l->path))};
+    it.cand = (struct hf_cand){l->step, e->newest_ns, kind_of(l)};
     bool complete = l->state == HF_LAYOUT_WHOLE || l->state == HF_LAYOUT_UNSURE;
-    lk->others = lk->others || (complete && !it.cand.best);
+    if (complete && it.cand.kind < lk->kind) {
+        lk->kind = it.cand.kind;
+    }
     /* Something was added to an old one: it is still the old one. */
     if (e->grown && l->step >= 0 && l->step < lk->j->last_step && complete) {
         e->done = true;
@@ -461,7 +479,7 @@ static void take_newest(struct looking *lk)
         if (lk->items[i].ready != HF_READY) {
             continue;
         }
-        if (lk->items[i].cand.best && lk->others) {
+        if (lk->items[i].cand.kind > lk->kind) {
             mark_done(lk, &lk->items[i]);
             continue;
         }
@@ -528,7 +546,7 @@ static void looking_release(struct looking *lk)
 void hf_judge_look(struct hf_judge *j, const struct hf_judge_in *in, struct hf_judge_out *ret)
 {
     *ret = (struct hf_judge_out){0};
-    struct looking lk = {.j = j, .in = in, .out = ret, .now_ns = hf_now_ns()};
+    struct looking lk = {.j = j, .in = in, .out = ret, .now_ns = hf_now_ns(), .kind = HF_KIND_BEST};
     load(j);
     if (in->once_more) {
         forget_last(j);
@@ -547,7 +565,7 @@ enum hf_rc hf_judge_baseline(const char *attempt_dir, const struct hf_strv *dirs
     struct hf_judge *j = hf_judge_new(attempt_dir);
     struct hf_judge_in in = {.dirs = dirs, .world = world, .ended = true};
     struct hf_judge_out out = {0};
-    struct looking lk = {.j = j, .in = &in, .out = &out, .now_ns = hf_now_ns()};
+    struct looking lk = {.j = j, .in = &in, .out = &out, .now_ns = hf_now_ns(), .kind = HF_KIND_BEST};
     look_all(&lk);
     for (size_t i = 0; i < j->known.len; i++) {
         j->known.items[i].done = true;

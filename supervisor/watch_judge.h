@@ -33,7 +33,12 @@ enum hf_ready hf_judge_ready(const struct hf_facts *f);
 struct hf_cand {
     int64_t step;      /* -1: unknown */
     int64_t newest_ns; /* the latest time of change */
-    bool best;         /* named as a copy of the best one: it stands behind all others */
+    unsigned kind;     /* enum hf_kind: a lower one goes first */
+};
+enum hf_kind {
+    HF_KIND_PLAIN,
+    HF_KIND_UNKNOWN, /* of no known layout: it may be no checkpoint at all */
+    HF_KIND_BEST     /* named as a copy of the best one, which is an older one */
 };
 bool hf_judge_newer(const struct hf_cand *a, const struct hf_cand *b);
 size_t hf_judge_newest(const struct hf_cand *c, size_t n); /* n > 0 */

@@ -6,11 +6,8 @@
  */
 #include "base/prelude.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "supervisor/rundir.h"
 #include "supervisor/watch_hints.h"
@@ -340,42 +337,14 @@ static const struct hf_hints_cb hints_cb = {
 
 /* ---- from outside ---- */
 
-static enum hf_rc check_one(const char *path, struct hf_err *err)
-{
-    struct stat st;
-    if (stat(path, &st) != 0) {
-        if (errno == ENOENT) {
-            return HF_OK;
-        }
-        enum hf_rc rc = errno == ENOTDIR ? hf_fail(err, HF_EINVAL,
-                                                   "--checkpoint-dir '%s' lies below a file", path)
-                                         : hf_fail_errno(err, errno, "--checkpoint-dir '%s'", path);
-        return hf_hint(err, rc, "Name the folder that the training program saves into.");
-    }
-    if (!S_ISDIR(st.st_mode)) {
-        enum hf_rc rc = hf_fail(err, HF_EINVAL, "--checkpoint-dir '%s' is not a folder", path);
-        return hf_hint(err, rc, "Name the folder that the training program saves into.");
-    }
-    if (faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS) != 0) {
-        enum hf_rc rc = hf_fail_errno(err, errno, "read --checkpoint-dir '%s'", path);
-        return hf_hint(err, rc, "Give this user the right to read it.");
-    }
-    return HF_OK;
-}
-
-enum hf_rc hf_watchdir_check(const char *folder, const struct hf_strv *dirs, struct hf_strv *ret,
-                             struct hf_err *err)
+void hf_watchdir_paths(const char *folder, const struct hf_strv *dirs, struct hf_strv *ret)
 {
     for (size_t i = 0; i < dirs->len; i++) {
-        char *path = hf_path_from(folder, dirs->items[i]);
-        if (hf_strv_has(ret, path)) {
-            hf_free(path);
-            continue;
+        HF_CLEANUP(hf_freep) char *path = hf_path_from(folder, dirs->items[i]);
+        if (!hf_strv_has(ret, path)) {
+            hf_strv_add(ret, path);
         }
-        hf_strv_take(ret, path);
-        HF_TRY(check_one(path, err));
     }
-    return HF_OK;
 }
 
 enum hf_rc hf_watchdir_start(const struct hf_watchdir_cfg *cfg, const struct hf_watchdir_cb *cb,

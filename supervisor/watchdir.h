@@ -17,7 +17,7 @@ struct hf_watchdir;
 struct hf_watchdir_cfg {
     struct hf_loop *loop;
     struct hf_pool *pool;       /* of one thread: looks */
-    const struct hf_strv *dirs; /* absolute (hf_watchdir_check) */
+    const struct hf_strv *dirs; /* absolute (hf_watchdir_paths) */
     const char *attempt_dir;
     const char *key; /* for hf_hold_take */
     uint32_t attempt;
@@ -38,10 +38,8 @@ struct hf_watchdir_cb {
     uint32_t (*world)(void *user); /* ranks of the running job, 0: unknown */
 };
 
-/* Before anything is started: paths as seen from `folder`, absolute. HF_EINVAL: one is a file, or
- * lies below one. HF_EDENIED: one cannot be read. One that is not there is waited for. */
-enum hf_rc hf_watchdir_check(const char *folder, const struct hf_strv *dirs, struct hf_strv *ret,
-                             struct hf_err *err) HF_MUST_USE;
+/* The folders as seen from `folder`: absolute, each once. */
+void hf_watchdir_paths(const char *folder, const struct hf_strv *dirs, struct hf_strv *ret);
 
 /* All of cfg is borrowed for the watcher's life. */
 enum hf_rc hf_watchdir_start(const struct hf_watchdir_cfg *cfg, const struct hf_watchdir_cb *cb,
