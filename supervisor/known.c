@@ -132,6 +132,7 @@ struct hf_known *hf_known_note(struct hf_knowns *k, const char *path, int64_t st
     e->grown = (e->done || e->grown) && same > 0;
     e->done = false;
     e->renamed = false;
+    e->open = false;
     e->since_ns = now_ns;
     e->newest_ns = newest;
     hf_free(e->prints);

@@ -21,6 +21,7 @@ struct hf_known {
     uint64_t since_ns; /* CLOCK_BOOTTIME: since when it is as it is */
     bool done;         /* as it is, it is old, or was taken, or gave way to a newer one */
     bool grown;        /* it is not done, but a part of it was before */
+    bool open;         /* as it is, a process had it open for writing when last looked at */
     bool renamed;      /* as it is, it was renamed into its place */
     bool seen;         /* for hf_knowns_drop_unseen */
 };

@@ -44,10 +44,13 @@ static enum hf_rc must_be_watchable(const struct hf_settings *s, const char *pat
     if (there ? faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS) == 0 : errno == ENOENT) {
         return HF_OK;
     }
-    return hf_hint(err,
-                   hf_fail_errno(err, errno, "%s: read '%s'",
-                                 said_where(s, HF_SET_CHECKPOINT_DIR), path),
-                   "Name a folder that this user may read and that lies below folders alone.");
+    const char *where = said_where(s, HF_SET_CHECKPOINT_DIR);
+    enum hf_rc rc = errno == ENOTDIR
+                        ? hf_fail(err, HF_EINVAL, "%s: '%s' lies below a file", where, path)
+                        : hf_fail_errno(err, errno, "%s: read '%s'", where, path);
+    return hf_hint(err, rc,
+                   "Name the folder that the training program saves into, and that this "
+                   "user may read.");
 }
 
 static enum hf_rc must_not_be_folder(const struct hf_settings *s, enum hf_set_id id,

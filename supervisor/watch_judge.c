@@ -67,7 +67,7 @@ enum hf_ready hf_judge_ready(const struct hf_facts *f)
         return HF_READY;
     }
     if (f->ended) {
-        return f->clean || quiet ? HF_READY : HF_NEVER;
+        return f->clean || (quiet && f->writers != HF_WRITERS_SOME) ? HF_READY : HF_NEVER;
     }
     if (f->writers == HF_WRITERS_UNKNOWN) {
         quiet = f->still_ms >= BLIND_FACTOR * f->quiet_ms;
@@ -219,14 +219,14 @@ static uint64_t still_ms(const struct looking *lk, const struct hf_known *e)
 }
 
 /* Writers are looked for only where they decide. */
-static enum hf_ready ready_now(const struct looking *lk, const struct item *it,
-                               const struct hf_known *e)
+static enum hf_ready ready_now(const struct looking *lk, const struct item *it, struct hf_known *e)
 {
     struct hf_facts f = {
         .state = it->look->state,
         .renamed = e->renamed,
         .still_ms = still_ms(lk, e),
         .quiet_ms = lk->in->quiet_ms,
+        .writers = lk->in->ended && e->open ? HF_WRITERS_SOME : HF_WRITERS_NONE,
         .ended = lk->in->ended,
         .clean = lk->in->clean,
     };
@@ -235,6 +235,12 @@ static enum hf_ready ready_now(const struct looking *lk, const struct item *it,
         return ready;
     }
     f.writers = hf_writers_of(lk->in->token, &it->stamps);
+    if (e->open && f.writers == HF_WRITERS_NONE) {
+        /* Closed, or its writer was killed: the rest begins now. */
+        e->since_ns = lk->now_ns;
+        f.still_ms = 0;
+    }
+    e->open = f.writers == HF_WRITERS_SOME;
     return hf_judge_ready(&f);
 }
 
@@ -565,7 +571,8 @@ enum hf_rc hf_judge_baseline(const char *attempt_dir, const struct hf_strv *dirs
     struct hf_judge *j = hf_judge_new(attempt_dir);
     struct hf_judge_in in = {.dirs = dirs, .world = world, .ended = true};
     struct hf_judge_out out = {0};
-    struct looking lk = {.j = j, .in = &in, .out = &out, .now_ns = hf_now_ns(), .kind = HF_KIND_BEST};
+    struct looking lk = {
+        .j = j, .in = &in, .out = &out, .now_ns = hf_now_ns(), .kind = HF_KIND_BEST};
     look_all(&lk);
     for (size_t i = 0; i < j->known.len; i++) {
         j->known.items[i].done = true;

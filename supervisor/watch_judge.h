@@ -15,12 +15,12 @@
 /* What decides whether a checkpoint is complete. */
 struct hf_facts {
     enum hf_layout_state state;
-    bool renamed;      /* into its place, as it is now */
-    uint64_t still_ms; /* for so long nothing of it has changed */
-    uint64_t quiet_ms; /* --checkpoint-quiet */
-    enum hf_writers writers;
-    bool ended; /* every process of the tree is gone: still_ms is as of then */
-    bool clean; /* ended, by itself and without an error */
+    bool renamed;            /* into its place, as it is now */
+    uint64_t still_ms;       /* for so long nothing of it has changed */
+    uint64_t quiet_ms;       /* --checkpoint-quiet */
+    enum hf_writers writers; /* ended: as of then */
+    bool ended;              /* every process of the tree is gone: still_ms is as of then */
+    bool clean;              /* ended, by itself and without an error */
 };
 enum hf_ready {
     HF_READY,

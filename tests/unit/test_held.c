@@ -268,6 +268,7 @@ static void a_folder_that_is_a_mount(void **state)
     HF_CLEANUP(hf_freep) char *mount_point = bench_path(&s->bench, "mnt");
     make_dir(mount_point);
     if (mount("tmpfs", mount_point, "tmpfs", 0, "size=1m") != 0) {
+        print_message("skip: needs root, to mount a filesystem\n");
         skip();
     }
     char *path = NULL;

@@ -52,6 +52,7 @@ static void ready(void **state)
         {"at rest, blind", {HF_LAYOUT_UNSURE, 0, 19999, 5000, blind, 0, 0}, HF_NOT_YET},
         {"long at rest, blind", {HF_LAYOUT_UNSURE, 0, 20000, 5000, blind, 0, 0}, HF_READY},
         {"at rest before the end", {HF_LAYOUT_UNSURE, 0, 5000, 5000, none, 1, 0}, HF_READY},
+        {"open at the end", {HF_LAYOUT_UNSURE, 0, 5000, 5000, some, 1, 0}, HF_NEVER},
         {"cut off by the end", {HF_LAYOUT_UNSURE, 0, 4999, 5000, none, 1, 0}, HF_NEVER},
         {"closed by a clean end", {HF_LAYOUT_UNSURE, 0, 0, 5000, none, 1, 1}, HF_READY},
     };
