@@ -6,11 +6,13 @@
  */
 #include "base/prelude.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -256,17 +258,28 @@ void hf_held_drop(const char *folder)
     }
 }
 
+/* "-NUMBER": what follows it, NULL if it is not there. */
+static const char *after_number(const char *text, unsigned long *ret)
+{
+    if (text == NULL || text[0] != '-' || !isdigit((unsigned char)text[1])) {
+        return NULL;
+    }
+    char *end = NULL;
+    *ret = strtoul(text + 1, &end, 10);
+    return end;
+}
+
 /* "KEY-ATTEMPT-SERIAL", and ".gone" behind it if it is being removed. */
 static bool is_ours(const char *name, const char *key, uint32_t attempt)
 {
     size_t len = strlen(key);
-    unsigned of = 0;
-    unsigned serial = 0;
-    int end = 0;
-    return strncmp(name, key, len) == 0 &&
-           sscanf(name + len, "-%9u-%9u%n", &of, &serial, &end) == 2 &&
-           (name[len + (size_t)end] == '\0' || name[len + (size_t)end] == '.') &&
-           (attempt == 0 || attempt == of);
+    unsigned long of = 0;
+    unsigned long serial = 0;
+    if (strncmp(name, key, len) != 0) {
+        return false;
+    }
+    const char *end = after_number(after_number(name + len, &of), &serial);
+    return end != NULL && (*end == '\0' || *end == '.') && (attempt == 0 || attempt == of);
 }
 
 static void clean_one(const char *held, const char *key, uint32_t attempt)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Before a start: incomplete checkpoints that a dead attempt left in a watched folder are moved
- * aside, since frameworks take the highest name without a look inside. Nothing is deleted. Blocking;
- * worker threads, while no process of the run lives.
+ * aside, since frameworks take the highest name without a look inside. Nothing is deleted.
+ * Blocking; worker threads, while no process of the run lives.
  */
 #ifndef HF_SUPERVISOR_LEFTOVERS_H
 #define HF_SUPERVISOR_LEFTOVERS_H
