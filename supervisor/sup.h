@@ -140,7 +140,7 @@ struct hf_sup {
     bool start_canceled;
     bool next_here; /* another attempt follows in this process */
     uint32_t pause_ms;
-    bool held_warned;
+    bool held_warned, unheld_warned; /* said once */
     bool resume_given; /* later attempts of this process never ask about the command again */
     struct hf_op *prepare_op;
     bool retain_busy;
@@ -231,6 +231,7 @@ extern const struct hf_keeper_cb hf_sup_keeper_cb;
 hf_job_action_fn hf_act_exited, hf_act_settle, hf_act_settle_now, hf_act_next, hf_act_no_more,
     hf_act_over;
 void hf_sup_maybe_settled(struct hf_sup *sup);
+const char *hf_sup_step_text(int64_t step, char out[32]); /* "step 7", "an unknown step" */
 
 /* sup_store.c */
 void hf_sup_follow_store(

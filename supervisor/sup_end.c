@@ -282,7 +282,7 @@ static void pause_over(void *user)
     hf_job_event(sup, HF_EV_AGAIN);
 }
 
-static const char *step_text(int64_t step, char out[32])
+const char *hf_sup_step_text(int64_t step, char out[32])
 {
     if (step < 0) {
         return "an unknown step";
@@ -299,7 +299,8 @@ static void say_left(struct hf_sup *sup, const struct hf_verdict *v)
     if (v != NULL && v->attempt != 0) {
         hf_log(&sup->log, HF_LOG_INFO,
                "left at %s; the %s checkpoint of %s stands; the same command goes on from it",
-               step_text(at->last_step, left), hf_sup_safe_word(sup), step_text(v->step, kept));
+               hf_sup_step_text(at->last_step, left), hf_sup_safe_word(sup),
+               hf_sup_step_text(v->step, kept));
     } else {
         hf_log(&sup->log, HF_LOG_WARN,
                "left with no checkpoint%s%s: the same command starts from the beginning",

@@ -378,17 +378,19 @@ static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
     }
     hf_json_add_str(f, "why", v->why);
     hf_event(&sup->events, sup->at.claim.attempt, "verdict", f);
+    char step[32];
     if (v->kind == HF_VERDICT_STALE || v->kind == HF_VERDICT_LOST) {
-        hf_log(&sup->log, HF_LOG_WARN, "the save of step %" PRId64 " failed: %s", v->tried_step,
-               v->why);
+        hf_log(&sup->log, HF_LOG_WARN, "the save of %s failed: %s",
+               hf_sup_step_text(v->tried_step, step), v->why);
     } else if (by_notice) {
         char spare[HF_DURATION_STRLEN];
         uint64_t ms = (uint64_t)(spare_ms < 0 ? -spare_ms : spare_ms) / 100 * 100;
-        hf_log(&sup->log, HF_LOG_INFO, "%s: step %" PRId64 ", %" PRIu64 " bytes, %s %s",
-               hf_verdict_name(v->kind), v->step, v->bytes, hf_duration_format(ms, spare),
+        hf_log(&sup->log, HF_LOG_INFO, "%s: %s, %" PRIu64 " bytes, %s %s", hf_verdict_name(v->kind),
+               hf_sup_step_text(v->step, step), v->bytes, hf_duration_format(ms, spare),
                spare_ms < 0 ? "after the deadline" : "to spare");
     } else {
-        hf_log(&sup->log, HF_LOG_DEBUG, "%s: step %" PRId64, hf_verdict_name(v->kind), v->step);
+        hf_log(&sup->log, HF_LOG_DEBUG, "%s: %s", hf_verdict_name(v->kind),
+               hf_sup_step_text(v->step, step));
     }
 }
 

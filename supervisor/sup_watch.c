@@ -69,11 +69,7 @@ void hf_sup_folders_release(struct hf_sup_folders *f)
 static void tell_found(struct hf_sup *sup, const struct hf_judge_out *out)
 {
     cJSON *f = hf_json_obj();
-    if (out->look.step >= 0) {
-        hf_json_add_int(f, "step", out->look.step);
-    } else {
-        hf_json_add_null(f, "step");
-    }
+    hf_json_add_int(f, "step", out->look.step);
     hf_json_add(f, "path", hf_json_bytes(out->look.path));
     hf_json_add_str(f, "layout", out->look.layout);
     hf_json_add_str(f, "state", hf_layout_state_name(out->look.state));
@@ -81,6 +77,14 @@ static void tell_found(struct hf_sup *sup, const struct hf_judge_out *out)
     hf_json_add_str(f, "held", !held ? "no" : out->hold.cloned ? "clone" : "link");
     if (!held) {
         hf_json_add_str(f, "why_not", out->why_not);
+    }
+    if (!held && !sup->unheld_warned) {
+        sup->unheld_warned = true;
+        hf_log(
+            &sup->log, HF_LOG_WARN,
+            "a checkpoint cannot be held until it is shipped (%s): one that the training program "
+            "removes before is lost",
+            out->why_not);
     }
     hf_event(&sup->events, sup->at.claim.attempt, "found", f);
 }

@@ -216,7 +216,7 @@ def test_d5_the_second_preemption_resumes_from_the_second_save(hf, out):
 def test_d4_a_program_that_begins_anew_is_warned_of(hf, out):
     options = [f"--checkpoint-dir={out}"]
     child = hf.run_start(*options, command=layouts("hf", out))
-    hf.waits_for("verdict", step=20)
+    until(lambda: any(e["step"] >= 20 for e in hf.events("verdict")), "a checkpoint")
     child.kill(15)
     assert child.wait() == 75
     again = hf.run("--resume", *options, command=layouts("hf", out, "--from-scratch", "--steps=10"))
