@@ -253,8 +253,9 @@ enum hf_rc hf_stamps_take(const struct hf_strv *roots, struct hf_stamps *ret, st
 
 static bool stamp_same(const struct hf_stamp *x, const struct hf_stamp *y)
 {
+    bool any_inode = x->inode == 0 || y->inode == 0;
     return strcmp(x->path, y->path) == 0 && x->size == y->size && x->mtime_ns == y->mtime_ns &&
-           x->inode == y->inode;
+           (any_inode || x->inode == y->inode);
 }
 
 bool hf_stamps_equal(const struct hf_stamps *a, const struct hf_stamps *b, const char **ret_which)

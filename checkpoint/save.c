@@ -38,6 +38,9 @@ static enum hf_rc check_in(const struct hf_save_in *in, struct hf_err *err)
         return hf_fail(err, HF_EINVAL, "number, block size or resume path is out of range");
     }
     HF_TRY(hf_roots_check(&in->roots, err));
+    if (in->sources.len != 0 && in->sources.len != in->roots.len) {
+        return hf_fail(err, HF_EINVAL, "%zu sources for %zu roots", in->sources.len, in->roots.len);
+    }
     for (uint32_t i = 0; i < in->world; i++) {
         if (i >= in->n_ranks || in->ranks[i] != i) {
             return hf_fail(err, HF_EINVAL, "rank %" PRIu32 " of %" PRIu32 " is missing", i,

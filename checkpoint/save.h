@@ -17,7 +17,7 @@ struct hf_stamp {
     char *path; /* absolute */
     uint64_t size;
     int64_t mtime_ns;
-    uint64_t inode;
+    uint64_t inode; /* 0: any, for what is a copy */
 };
 struct hf_stamps {
     struct hf_stamp *items;
@@ -46,6 +46,8 @@ struct hf_save_in {
     const uint32_t *ranks;
     uint32_t n_ranks;
     struct hf_strv roots;             /* absolute paths */
+    struct hf_strv sources;           /* empty; or where each root is read from: a copy or a link of
+                                       * it. Everything is recorded, and expected, as the root's */
     const char *resume_path;          /* absolute */
     const struct hf_manifest *parent; /* may be NULL; its blocks may be referred to */
     const struct hf_stamps

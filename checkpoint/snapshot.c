@@ -47,6 +47,11 @@ static bool broken(void)
     return false;
 }
 
+static const struct hf_strv *read_from(const struct hf_save_in *save)
+{
+    return save->sources.len > 0 ? &save->sources : &save->roots;
+}
+
 uint64_t hf_piece_count(uint64_t size, uint64_t block_bytes)
 {
     return size / block_bytes + (size % block_bytes != 0 ? 1 : 0);
@@ -167,7 +172,7 @@ static enum hf_rc do_piece(void *user, struct hf_lane *lane, size_t index, struc
     if (atomic_load_explicit(&r->torn[p->entry], memory_order_relaxed)) {
         return HF_OK; /* the rest of it would be read in vain */
     }
-    HF_CLEANUP(hf_freep) char *path = hf_entry_path(&r->in->save->roots, e);
+    HF_CLEANUP(hf_freep) char *path = hf_entry_path(read_from(r->in->save), e);
     struct hf_mspan room = {.ptr = lane->room.ptr, .len = (size_t)len};
     struct found found = {.torn = false};
     HF_TRY(read_piece(path, e, off, room, &found, err));
@@ -326,7 +331,7 @@ static enum hf_rc read_and_look(struct reading *r, struct hf_fileset *ret_after,
                                 const struct hf_entry **ret_bad, struct hf_err *err)
 {
     HF_TRY(read_pieces(r, err));
-    HF_TRY(hf_fileset_list(&r->in->save->roots, ret_after, err));
+    HF_TRY(hf_fileset_list(read_from(r->in->save), ret_after, err));
     *ret_bad = first_torn(r);
     if (*ret_bad == NULL) {
         const struct hf_entry *first = NULL;
@@ -424,7 +429,7 @@ enum hf_rc hf_snapshot_take(const struct hf_snapshot_in *in, struct hf_snapshot 
                             struct hf_err *err)
 {
     struct hf_snapshot snap = {.n_ids = 0};
-    HF_TRY(hf_fileset_list(&in->save->roots, &snap.set, err));
+    HF_TRY(hf_fileset_list(read_from(in->save), &snap.set, err));
     enum hf_rc rc = check_some(in, &snap.set, err);
     if (rc == HF_OK) {
         rc = check_expected(in, &snap.set, err);

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "supervisor/cgroup.h"
 #include "supervisor/handoff.h"
+#include "supervisor/held.h"
 #include "supervisor/journal.h"
 #include "supervisor/relaunch.h"
 #include "supervisor/tree.h"
@@ -117,6 +118,7 @@ static enum hf_rc recover_save(const struct hf_handoff_in *in, const struct hf_c
     if (sealed) {
         return hf_fail(err, HF_EEXISTS, "attempt %u is sealed", dead->attempt);
     }
+    bool held = hf_held_there(&s->held);
     struct hf_manifest parent = {0};
     bool has_parent = false;
     HF_TRY(hf_handoff_newest(in->run, c, dead->attempt, &parent, &has_parent, err));
@@ -133,6 +135,7 @@ static enum hf_rc recover_save(const struct hf_handoff_in *in, const struct hf_c
         .ranks = s->ranks,
         .n_ranks = s->n_ranks,
         .roots = s->roots,
+        .sources = held ? s->held : (struct hf_strv){0},
         .resume_path = s->resume_path,
         .parent = has_parent ? &parent : NULL,
         .expect = &s->stamps,

@@ -28,6 +28,7 @@ void hf_saved_free(struct hf_saved *s)
     hf_free(s->strategy);
     hf_free(s->resume_path);
     hf_strv_clear(&s->roots);
+    hf_strv_clear(&s->held);
     hf_stamps_release(&s->stamps);
     hf_free(s);
 }
@@ -72,6 +73,15 @@ static cJSON *stamps_json(const struct hf_stamps *stamps)
     return arr;
 }
 
+static cJSON *paths_json(const struct hf_strv *paths)
+{
+    cJSON *arr = hf_json_arr();
+    for (size_t i = 0; i < paths->len; i++) {
+        hf_json_push(arr, hf_json_bytes(paths->items[i]));
+    }
+    return arr;
+}
+
 static cJSON *saved_json(const struct hf_saved *s)
 {
     cJSON *obj = hf_json_obj();
@@ -89,11 +99,8 @@ static cJSON *saved_json(const struct hf_saved *s)
     hf_json_add_str(obj, "reason", s->reason);
     hf_json_add_str(obj, "strategy", s->strategy);
     hf_json_add(obj, "resume_path", hf_json_bytes(s->resume_path));
-    cJSON *roots = hf_json_arr();
-    for (size_t i = 0; i < s->roots.len; i++) {
-        hf_json_push(roots, hf_json_bytes(s->roots.items[i]));
-    }
-    hf_json_add(obj, "roots", roots);
+    hf_json_add(obj, "roots", paths_json(&s->roots));
+    hf_json_add(obj, "held", paths_json(&s->held));
     hf_json_add(obj, "stamps", stamps_json(&s->stamps));
     return obj;
 }
@@ -185,6 +192,18 @@ static enum hf_rc read_ranks(const cJSON *obj, struct hf_saved *s, struct hf_err
     return HF_OK;
 }
 
+static enum hf_rc read_paths(const cJSON *arr, struct hf_strv *ret, struct hf_err *err)
+{
+    const cJSON *one = NULL;
+    cJSON_ArrayForEach(one, arr)
+    {
+        char *path = NULL;
+        HF_TRY(hf_json_bytes_read(one, &path, err));
+        hf_strv_take(ret, path);
+    }
+    return HF_OK;
+}
+
 static enum hf_rc read_saved(const cJSON *obj, struct hf_saved *s, struct hf_err *err)
 {
     int64_t serial = 0;
@@ -206,13 +225,8 @@ static enum hf_rc read_saved(const cJSON *obj, struct hf_saved *s, struct hf_err
     HF_TRY(hf_json_bytes_read(hf_json_opt(obj, "resume_path"), &s->resume_path, err));
     const cJSON *roots = NULL;
     HF_TRY(hf_json_get_arr(obj, "roots", &roots, err));
-    const cJSON *one = NULL;
-    cJSON_ArrayForEach(one, roots)
-    {
-        char *root = NULL;
-        HF_TRY(hf_json_bytes_read(one, &root, err));
-        hf_strv_take(&s->roots, root);
-    }
+    HF_TRY(read_paths(roots, &s->roots, err));
+    HF_TRY(read_paths(hf_json_opt(obj, "held"), &s->held, err));
     return read_stamps(obj, &s->stamps, err);
 }
 

@@ -24,6 +24,7 @@ struct hf_saved {
     char *strategy;
     char *resume_path;
     struct hf_strv roots;
+    struct hf_strv held; /* of each root, where it is held (supervisor/held.h); empty: nowhere */
     struct hf_stamps stamps; /* the files as they were when reported */
 };
 void hf_saved_free(struct hf_saved *s); /* contents and s; NULL is fine */

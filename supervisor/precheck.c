@@ -5,8 +5,11 @@
  */
 #include "base/prelude.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cloud/store.h"
 #include "supervisor/precheck.h"
@@ -29,6 +32,25 @@ static enum hf_rc must_not_be_file(const struct hf_settings *s, enum hf_set_id i
         err, hf_fail(err, HF_EINVAL, "%s: '%s' is not a folder", said_where(s, id), path),
         id == HF_SET_CHECKPOINT_DIR ? "Name the folder that the training program saves into."
                                     : "Name a folder; it is made if it is not there.");
+}
+
+/* A folder that may come later, but could then be read as far as can be told now. */
+static enum hf_rc must_be_watchable(const struct hf_settings *s, const char *path,
+                                    struct hf_err *err)
+{
+    struct stat st;
+    HF_TRY(must_not_be_file(s, HF_SET_CHECKPOINT_DIR, path, err));
+    bool there = stat(path, &st) == 0;
+    if (there ? faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS) == 0 : errno == ENOENT) {
+        return HF_OK;
+    }
+    const char *where = said_where(s, HF_SET_CHECKPOINT_DIR);
+    enum hf_rc rc = errno == ENOTDIR
+                        ? hf_fail(err, HF_EINVAL, "%s: '%s' lies below a file", where, path)
+                        : hf_fail_errno(err, errno, "%s: read '%s'", where, path);
+    return hf_hint(err, rc,
+                   "Name the folder that the training program saves into, and that this "
+                   "user may read.");
 }
 
 static enum hf_rc must_not_be_folder(const struct hf_settings *s, enum hf_set_id id,
@@ -69,7 +91,7 @@ enum hf_rc hf_precheck(const struct hf_settings *s, char *const *argv, struct hf
     }
     const struct hf_strv *dirs = hf_set_list(s, HF_SET_CHECKPOINT_DIR);
     for (size_t i = 0; i < dirs->len; i++) {
-        HF_TRY(must_not_be_file(s, HF_SET_CHECKPOINT_DIR, dirs->items[i], err));
+        HF_TRY(must_be_watchable(s, dirs->items[i], err));
     }
     HF_TRY(must_not_be_file(s, HF_SET_SAVE_DIR, hf_set_str(s, HF_SET_SAVE_DIR), err));
     HF_TRY(must_not_be_file(s, HF_SET_STATE_DIR, hf_set_str(s, HF_SET_STATE_DIR), err));

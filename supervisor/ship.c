@@ -14,6 +14,7 @@
 #include "base/retry.h"
 #include "checkpoint/early.h"
 #include "supervisor/disk.h"
+#include "supervisor/held.h"
 #include "supervisor/ship.h"
 
 struct job {
@@ -82,6 +83,9 @@ const char *hf_verdict_name(enum hf_verdict_kind kind)
 static void job_free(struct job *j)
 {
     if (j != NULL) {
+        if (j->save != NULL && j->save->held.len > 0 && j->ship->cb.unheld != NULL) {
+            j->ship->cb.unheld(j->ship->user, &j->save->held);
+        }
         hf_saved_free(j->save);
         hf_manifest_release(&j->done);
         hf_strv_clear(&j->remove);
@@ -340,6 +344,7 @@ static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *er
         }
     }
     const struct hf_saved *v = j->save;
+    bool held = hf_held_there(&v->held);
     struct hf_save_in in = {
         .run = s->cfg.run,
         .claim = s->cfg.claim,
@@ -353,6 +358,7 @@ static enum hf_rc send_work(void *arg, const struct hf_op *op, struct hf_err *er
         .ranks = v->ranks,
         .n_ranks = v->n_ranks,
         .roots = v->roots,
+        .sources = held ? v->held : (struct hf_strv){0},
         .resume_path = v->resume_path,
         .parent = s->has_parent ? &s->parent : NULL,
         .expect = &v->stamps,
@@ -550,8 +556,10 @@ static void left_done(void *user, const struct hf_err *err)
     struct job *j = user;
     struct hf_ship *s = j->ship;
     s->notes--;
+    /* Saves of a watched folder may all have one step: they are told apart by nothing. */
     if (err != NULL || j->save == NULL || s->waiting != NULL ||
-        hf_ship_has(s, j->save->life, j->save->request, j->save->step)) {
+        (strcmp(j->save->strategy, "watch") != 0 &&
+         hf_ship_has(s, j->save->life, j->save->request, j->save->step))) {
         job_free(j);
     } else {
         enqueue(s, j);

@@ -58,6 +58,8 @@ struct hf_ship_cb {
     void (*skipped)(void *user, int64_t step); /* a waiting save gave way to a newer one */
     void (*idle)(void *user);                  /* nothing is queued any more */
     void (*superseded)(void *user); /* the lineage was taken over: no more saves are tried */
+    void (*unheld)(void *user, const struct hf_strv *held); /* nothing is read from there any more;
+                                                             * may be NULL */
 };
 
 /* base: what was restored, or NULL; copied parts are kept, the manifest itself is taken. All of

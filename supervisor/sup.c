@@ -210,9 +210,12 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     sup->store_pool = hf_pool_new(&sup->loop, "hf-store", 1, 64);
     sup->local_pool = hf_pool_new(&sup->loop, "hf-local", 1, 64);
     sup->ship_pool = hf_pool_new(&sup->loop, "hf-ship", 1, 8);
+    sup->watch_pool = hf_pool_new(&sup->loop, "hf-watch", 1, 8);
     choose_provider(sup);
     honour_disabled(sup);
     HF_TRY(who_and_where(sup, err));
+    hf_watchdir_paths(sup->folder, hf_set_list(ctx->settings, HF_SET_CHECKPOINT_DIR),
+                      &sup->watch_dirs);
     HF_TRY(which_run(sup, err));
     /* What a killed keeper leaves behind becomes our child, so that it can be seen gone. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
@@ -230,6 +233,7 @@ void hf_sup_end_attempt(struct hf_sup *sup)
     hf_keeper_close(at->keeper);
     hf_hooks_close(at->hooks);
     hf_watchdir_stop(at->watchdir);
+    at->watchdir = NULL; /* the shipper tells it what is held no more */
     hf_ship_free(at->ship);
     hf_claim_release(&at->claim);
     hf_free(at->dir);
@@ -253,6 +257,9 @@ static void sup_close(struct hf_sup *sup)
     if (sup->notice_watch_on) {
         uv_close((uv_handle_t *)&sup->notice_watch, NULL);
     }
+    hf_watchdir_stop(sup->at.watchdir);
+    sup->at.watchdir = NULL;
+    hf_pool_free(sup->watch_pool);
     hf_pool_free(sup->store_pool);
     hf_pool_free(sup->local_pool);
     hf_pool_free(sup->ship_pool);
@@ -270,6 +277,7 @@ static void sup_close(struct hf_sup *sup)
     hf_rundir_release(&sup->dir);
     hf_free(sup->folder);
     hf_free(sup->save_dir);
+    hf_strv_clear(&sup->watch_dirs);
 }
 
 int hf_sup_run(struct hf_cmd_ctx *ctx)

@@ -19,6 +19,7 @@
 #include "supervisor/hang.h"
 #include "supervisor/job.h"
 #include "supervisor/keeper.h"
+#include "supervisor/leftovers.h"
 #include "supervisor/metrics.h"
 #include "supervisor/relaunch.h"
 #include "supervisor/rundir.h"
@@ -72,6 +73,8 @@ struct hf_attempt {
     uint64_t last_save_ns; /* CLOCK_BOOTTIME of the last committed save, or of the start */
     bool unprotected;
     bool recording; /* the end is being recorded */
+    bool hurried;   /* the end waits for no look at a watched folder */
+    bool final_repeated, resume_doubted, resume_proven;
     char outcome_text[16];
     /* the tree */
     bool stop_sent;            /* the stop signal: never twice */
@@ -111,6 +114,7 @@ struct hf_sup {
     struct hf_run run;
     struct hf_events events;
     char *folder, *save_dir;
+    struct hf_strv watch_dirs; /* absolute */
     char host[65];
     char boot_id[40];
     uint64_t pid_ns;
@@ -123,7 +127,7 @@ struct hf_sup {
     /* the machinery */
     struct hf_loop loop;
     struct hf_scope scope;
-    struct hf_pool *store_pool, *local_pool, *ship_pool;
+    struct hf_pool *store_pool, *local_pool, *ship_pool, *watch_pool;
     struct hf_http *http;
     struct hf_watch *watch;
     uv_signal_t signals[10];
@@ -150,6 +154,7 @@ struct hf_sup {
     bool start_canceled;
     bool next_here; /* another attempt follows in this process */
     uint32_t pause_ms;
+    bool held_warned, unheld_warned; /* said once */
     bool resume_given; /* later attempts of this process never ask about the command again */
     struct hf_op *prepare_op;
     bool retain_busy;
@@ -176,7 +181,6 @@ void hf_sup_build_env(struct hf_sup *sup, struct hf_strv *env); /* what the comm
 /* sup_save.c */
 extern const struct hf_hooks_cb hf_sup_hooks_cb;
 extern const struct hf_ship_cb hf_sup_ship_cb;
-extern const struct hf_watchdir_cb hf_sup_watchdir_cb;
 void hf_sup_every_start(struct hf_sup *sup); /* also when the interval has moved */
 void hf_sup_ask_final(struct hf_sup *sup);   /* the final save of a notice, or its settling */
 enum hf_rc hf_sup_ask(struct hf_sup *sup, enum hf_ask why, struct hf_err *err) HF_MUST_USE;
@@ -199,6 +203,26 @@ void hf_sup_window_first_saved(struct hf_sup *sup); /* the ranks wait: go on, or
 bool hf_sup_window_goes_on(struct hf_sup *sup);
 void hf_sup_window_second_ended(struct hf_sup *sup, bool saved, const char *why);
 void hf_sup_window_forget(struct hf_sup *sup); /* the notice no longer stands */
+
+/* sup_watch.c */
+enum hf_rc hf_sup_watchdir_start(struct hf_sup *sup, struct hf_err *err) HF_MUST_USE;
+/* What a worker does to watched folders before a start; what it found. */
+struct hf_sup_folders {
+    struct hf_strv dirs;
+    char *attempt_dir, *key;
+    struct hf_leftovers left;
+};
+void hf_sup_folders_init(struct hf_sup *sup, struct hf_sup_folders *f);
+enum hf_rc hf_sup_folders_work(struct hf_sup_folders *f, struct hf_err *err) HF_MUST_USE;
+void hf_sup_folders_tell(struct hf_sup *sup, const struct hf_sup_folders *f);
+void hf_sup_folders_release(struct hf_sup_folders *f);
+const char *hf_sup_held_key(const struct hf_sup *sup); /* borrowed */
+void hf_sup_unheld(void *user, const struct hf_strv *held);
+void hf_sup_watch_final(struct hf_sup *sup); /* the newest of the watched folders is wanted now */
+/* No look at a watched folder is waited for. */
+bool hf_sup_watch_calm(const struct hf_sup *sup);
+/* The program went on at `step`, told by `how`: warns once if that is before the checkpoint. */
+void hf_sup_check_resume(struct hf_sup *sup, int64_t step, const char *how);
 
 /* sup_leave.c */
 enum hf_notice_how { HF_NOTICE_TOLD = 0, HF_NOTICE_FOR_GOOD = 1, HF_NOTICE_GUESSED = 2 };
@@ -247,6 +271,7 @@ extern const struct hf_keeper_cb hf_sup_keeper_cb;
 hf_job_action_fn hf_act_exited, hf_act_settle, hf_act_settle_now, hf_act_next, hf_act_no_more,
     hf_act_over;
 void hf_sup_maybe_settled(struct hf_sup *sup);
+const char *hf_sup_step_text(int64_t step, char out[32]); /* "step 7", "an unknown step" */
 
 /* sup_store.c */
 void hf_sup_follow_store(

@@ -161,10 +161,12 @@ void hf_act_settle(struct hf_sup *sup)
         hf_hooks_get_status(at->hooks, &st);
         at->done_said = at->done_said || st.all_done;
     }
-    if (at->watchdir != NULL) {
-        hf_watchdir_scan(at->watchdir);
-    }
     at->ending.notice = sup->leaving.notice;
+    if (at->watchdir != NULL) {
+        const struct hf_ending *e = &at->ending;
+        bool clean = e->has_status && e->status == 0 && !e->notice && !e->interrupted;
+        hf_watchdir_ended(at->watchdir, clean);
+    }
     at->ending.done = at->done_said || done_file_says(sup);
     if (at->ship != NULL) {
         hf_ship_early_drop(at->ship);
@@ -175,6 +177,7 @@ void hf_act_settle(struct hf_sup *sup)
 
 void hf_act_settle_now(struct hf_sup *sup)
 {
+    sup->at.hurried = true;
     if (sup->at.ship != NULL) {
         hf_ship_stop(sup->at.ship);
     }
@@ -195,6 +198,7 @@ static enum hf_rc end_work(void *arg, const struct hf_op *op, struct hf_err *err
 {
     struct closing *w = arg;
     struct hf_call c = {.op = op};
+    hf_held_clean(&w->sup->watch_dirs, hf_sup_held_key(w->sup), w->claim.attempt);
     HF_TRY(hf_lineage_end(&w->run, &c, w->claim.attempt, &w->end, err));
     w->recorded = true;
     if (w->next.close) {
@@ -273,7 +277,7 @@ void hf_sup_maybe_settled(struct hf_sup *sup)
     if (at->ship != NULL && !hf_ship_idle(at->ship)) {
         return;
     }
-    if (hf_sup_waits_for_outside(sup)) {
+    if (hf_sup_waits_for_outside(sup) || (!at->hurried && !hf_sup_watch_calm(sup))) {
         return;
     }
     record_end(sup);
@@ -289,7 +293,7 @@ static void pause_over(void *user)
     hf_job_event(sup, HF_EV_AGAIN);
 }
 
-static const char *step_text(int64_t step, char out[32])
+const char *hf_sup_step_text(int64_t step, char out[32])
 {
     if (step < 0) {
         return "an unknown step";
@@ -306,8 +310,8 @@ static void say_left(struct hf_sup *sup, const struct hf_verdict *v, const char 
     if (v != NULL && v->attempt != 0) {
         hf_log(&sup->log, HF_LOG_INFO,
                "left at %s (%s); the %s checkpoint of %s stands; the same command goes on from it",
-               step_text(at->last_step, left), how, hf_sup_safe_word(sup),
-               step_text(v->step, kept));
+               hf_sup_step_text(at->last_step, left), how, hf_sup_safe_word(sup),
+               hf_sup_step_text(v->step, kept));
     } else {
         hf_log(&sup->log, HF_LOG_WARN,
                "left (%s) with no checkpoint%s%s: the same command starts from the beginning", how,

@@ -187,11 +187,8 @@ static void on_resumed(void *user, uint32_t rank, int64_t step)
     hf_json_add_int(f, "rank", rank);
     hf_json_add_int(f, "step", step);
     hf_event(&sup->events, sup->at.claim.attempt, "resumed", f);
-    if (rank == 0 && sup->at.resume_step >= 0 && step <= sup->at.resume_step) {
-        hf_log(&sup->log, HF_LOG_WARN,
-               "the training program goes on at step %" PRId64 ", before the checkpoint's %" PRId64
-               ": it did not load it",
-               step, sup->at.resume_step + 1);
+    if (rank == 0) {
+        hf_sup_check_resume(sup, step - 1, "hook");
     }
 }
 
@@ -210,30 +207,6 @@ const struct hf_hooks_cb hf_sup_hooks_cb = {
     .resumed = on_resumed,
     .done = on_done,
 };
-
-static void on_found(void *user, const char *path, int64_t step)
-{
-    struct hf_sup *sup = user;
-    struct hf_attempt *at = &sup->at;
-    cJSON *f = hf_json_obj();
-    hf_json_add_int(f, "step", step);
-    hf_json_add(f, "path", hf_json_bytes(path));
-    hf_event(&sup->events, at->claim.attempt, "found", f);
-    at->saves_seen++;
-    if (at->ending.superseded) {
-        return;
-    }
-    struct hf_saved *s = HF_NEW(struct hf_saved);
-    s->step = step;
-    s->reason = hf_strdup(sup->leaving.notice ? "notice" : "own");
-    s->strategy = hf_strdup("watch");
-    s->resume_path = hf_strdup(path);
-    hf_strv_add(&s->roots, path);
-    hf_ship_add(at->ship, s);
-    hf_sup_answered(sup);
-}
-
-const struct hf_watchdir_cb hf_sup_watchdir_cb = {.found = on_found};
 
 /* ---- asking ---- */
 
@@ -329,6 +302,7 @@ void hf_sup_ask_final(struct hf_sup *sup)
     struct hf_attempt *at = &sup->at;
     struct hf_err err = {0};
     at->save_why[0] = '\0';
+    hf_sup_watch_final(sup);
     if (pending_is_final(sup)) {
         hf_sup_check_safe(sup);
         return;
@@ -347,9 +321,6 @@ void hf_sup_ask_final(struct hf_sup *sup)
             hf_log(&sup->log, HF_LOG_WARN, "no save could be asked for: %s", err.msg);
         }
     }
-    if (at->watchdir != NULL) {
-        hf_watchdir_scan(at->watchdir);
-    }
     hf_sup_check_safe(sup);
 }
 
@@ -361,7 +332,7 @@ void hf_sup_check_safe(struct hf_sup *sup)
         return;
     }
     if (sup->state == HF_JOB_LEAVING && at->final_settled && hf_ship_idle(at->ship) &&
-        !hf_sup_window_goes_on(sup)) {
+        hf_sup_watch_calm(sup) && !hf_sup_window_goes_on(sup)) {
         hf_job_event(sup, HF_EV_SAFE);
     }
 }
@@ -440,17 +411,19 @@ static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
     }
     hf_json_add_str(f, "why", v->why);
     hf_event(&sup->events, sup->at.claim.attempt, "verdict", f);
+    char step[32];
     if (v->kind == HF_VERDICT_STALE || v->kind == HF_VERDICT_LOST) {
-        hf_log(&sup->log, HF_LOG_WARN, "the save of step %" PRId64 " failed: %s", v->tried_step,
-               v->why);
+        hf_log(&sup->log, HF_LOG_WARN, "the save of %s failed: %s",
+               hf_sup_step_text(v->tried_step, step), v->why);
     } else if (by_notice) {
         char spare[HF_DURATION_STRLEN];
         uint64_t ms = (uint64_t)(spare_ms < 0 ? -spare_ms : spare_ms) / 100 * 100;
-        hf_log(&sup->log, HF_LOG_INFO, "%s: step %" PRId64 ", %" PRIu64 " bytes, %s %s",
-               hf_verdict_name(v->kind), v->step, v->bytes, hf_duration_format(ms, spare),
+        hf_log(&sup->log, HF_LOG_INFO, "%s: %s, %" PRIu64 " bytes, %s %s", hf_verdict_name(v->kind),
+               hf_sup_step_text(v->step, step), v->bytes, hf_duration_format(ms, spare),
                spare_ms < 0 ? "after the deadline" : "to spare");
     } else {
-        hf_log(&sup->log, HF_LOG_DEBUG, "%s: step %" PRId64, hf_verdict_name(v->kind), v->step);
+        hf_log(&sup->log, HF_LOG_DEBUG, "%s: %s", hf_verdict_name(v->kind),
+               hf_sup_step_text(v->step, step));
     }
 }
 
@@ -467,6 +440,11 @@ static void on_settled(void *user, const struct hf_verdict *v, const char *resum
         at->ending.beyond_start = true;
         at->last_save_ns = v->at_ns;
         retain(sup);
+    } else if (sup->state == HF_JOB_LEAVING && at->watchdir != NULL && !at->final_repeated) {
+        /* It was overwritten while it was read, perhaps: the next one is waited for. */
+        at->final_repeated = true;
+        hf_watchdir_once_more(at->watchdir);
+        hf_watchdir_final(at->watchdir);
     }
     hf_sup_disk_look(sup);
     hf_sup_status_changed(sup);
@@ -509,6 +487,7 @@ const struct hf_ship_cb hf_sup_ship_cb = {
     .skipped = on_skipped,
     .idle = on_idle,
     .superseded = on_superseded,
+    .unheld = hf_sup_unheld,
 };
 
 /* Looked at each tick: the first and the newest step that the ranks have published. */
@@ -528,6 +507,7 @@ void hf_sup_follow_steps(struct hf_sup *sup)
         cJSON *f = hf_json_obj();
         hf_json_add_int(f, "step", st.step);
         hf_event(&sup->events, at->claim.attempt, "first-step", f);
+        hf_sup_check_resume(sup, st.step, "step");
     }
     at->last_step = st.step;
     at->ending.beyond_start = true;

@@ -26,13 +26,14 @@ struct prepare {
     struct hf_run run;
     struct hf_handoff_out out;
     struct hf_restored restored;
-    bool restored_any;
+    struct hf_sup_folders folders;
 };
 
 static void prepare_free(struct prepare *p)
 {
     hf_handoff_out_release(&p->out);
     hf_restored_release(&p->restored);
+    hf_sup_folders_release(&p->folders);
     hf_free(p);
 }
 
@@ -92,7 +93,8 @@ static enum hf_rc restore_work(void *arg, const struct hf_op *op, struct hf_err 
     if (p->out.verdict == HF_HANDOFF_ADOPT) {
         return find_parent(p, &c, err);
     }
-    return hf_handoff_restore(&p->run, &c, &p->out.claim, &p->restored, err);
+    HF_TRY(hf_handoff_restore(&p->run, &c, &p->out.claim, &p->restored, err));
+    return hf_sup_folders_work(&p->folders, err);
 }
 
 static void ship_start(struct hf_sup *sup, struct prepare *p)
@@ -141,6 +143,7 @@ static void tell_restored(struct hf_sup *sup, const struct prepare *p)
         hf_log(&sup->log, HF_LOG_WARN, "moved aside what was in the way: '%s'",
                p->restored.report.aside.items[i]);
     }
+    hf_sup_folders_tell(sup, &p->folders);
 }
 
 static void say_start(struct hf_sup *sup, const struct prepare *p)
@@ -343,6 +346,7 @@ static void claim_done(void *user, const struct hf_err *err)
         hf_event(&sup->events, sup->at.claim.attempt, "claimed", f);
     }
     if (rc == HF_OK) {
+        hf_sup_folders_init(sup, &p->folders);
         rc = hf_pool_submit(sup->ship_pool, &sup->scope, restore_work, p, restore_done, p,
                             &sup->prepare_op, &own);
     }
@@ -405,11 +409,7 @@ static enum hf_rc hooks_start(struct hf_sup *sup, struct hf_err *err)
         .resume_step = at->resume_step,
     };
     HF_TRY(hf_hooks_open(&sup->loop, &cfg, &hf_sup_hooks_cb, sup, &at->hooks, err));
-    const struct hf_strv *dirs = hf_set_list(sup->ctx->settings, HF_SET_CHECKPOINT_DIR);
-    if (dirs->len == 0) {
-        return HF_OK;
-    }
-    return hf_watchdir_start(&sup->loop, dirs, &hf_sup_watchdir_cb, sup, &at->watchdir, err);
+    return hf_sup_watchdir_start(sup, err);
 }
 
 /* The user's environment as it was, less what an outer Holdfast set, plus ours. */

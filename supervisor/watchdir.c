@@ -1,224 +1,427 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Watching checkpoint folders. An entry counts when it was renamed into place: inotify says so
- * (IN_MOVED_TO). Where it could not (a folder that appeared only now, an overflown queue) an entry
- * counts whose inode changed after its content did: that is what a rename leaves, unless it came
- * within one tick of the filesystem's clock (4 ms) after the last byte. Entries that are written
- * in place are not taken: whether they are complete cannot be known here.
+ * When watched folders are looked at. Loop thread; a look is an item of work on a pool, one at a
+ * time, and so are the removing of what was held and the watch over free space. Hints bring a look
+ * nearer; without any there is one every few seconds, so that a lost hint costs time alone.
  */
 #include "base/prelude.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/fsx.h"
 #include "supervisor/rundir.h"
+#include "supervisor/watch_hints.h"
 #include "supervisor/watchdir.h"
 
-#define RESCAN_MS 2000
-#define STEP_MAX  INT64_C(9007199254740992)
+#define RESCAN_MS   10000
+#define UNARMED_MS  2000 /* a folder is not there, or has no hints */
+#define HINT_MIN_MS 50   /* from a hint to its look */
+#define HINT_MAX_MS 1000
+#define SPACE_MS    1000 /* between two looks at the free space while something is held */
+#define RESERVE     11   /* tenths of the last checkpoint's bytes that stay free */
 
-struct dir {
-    char *path;
-    int wd;           /* -1: not there yet */
-    int parent_wd;    /* of the folder above, while this one is not there; -1: none */
-    int64_t since_ns; /* the change time of the newest entry that was reported or is old */
-    bool old;         /* what is in it was there before it was watched */
+/* Something that is held. */
+struct held {
+    char *folder;
+    uint64_t bytes;
 };
 
-/* An entry that was renamed into place, and when. */
-struct entry {
-    char *name;
-    int64_t at_ns;
+/* What a worker does and finds; owns all that it uses but the judge. */
+struct errand {
+    struct hf_watchdir *w;
+    bool look;
+    uint64_t serves; /* the newest look asked for when it began */
+    uint64_t begun_ns;
+    struct hf_judge_in in;
+    struct hf_judge_out out;
+    struct hf_strv unhold; /* folders to remove */
+    struct held *held;     /* oldest first */
+    size_t n_held, n_dropped;
+    uint64_t reserve, free_bytes;
 };
 
 struct hf_watchdir {
     struct hf_loop *loop;
+    struct hf_pool *pool;
     struct hf_watchdir_cb cb;
     void *user;
-    struct dir *dirs;
-    size_t n_dirs;
-    int fd;
-    uv_poll_t *poll;
-    struct hf_timer rescan;
+    struct hf_strv dirs;
+    char *key, *token;
+    uint32_t attempt;
+    uint64_t quiet_ms;
+    struct hf_hints *hints;
+    struct hf_judge *judge; /* the errand's, while there is one */
+    struct hf_timer next, space;
+    uint64_t next_ns; /* when the next look is due; 0: none */
+    uint64_t look_ms; /* how long the last one took */
+    struct errand *errand;
+    struct hf_op *op;
+    bool closed;
+    /* for the next look */
+    struct hf_strv renamed;
+    bool hints_lost, once_more;
+    /* for who waits */
+    uint64_t asked, served, final_from; /* numbers of looks asked for; final_from 0: not final */
+    bool final_looked, waiting;
+    bool ended, clean;
+    uint64_t ended_ns;
+    /* what is held, oldest first, and what is to be removed of it */
+    struct held *held;
+    size_t n_held;
+    struct hf_strv unhold;
+    uint64_t last_bytes;
+    struct hf_strv told; /* troubles */
 };
 
-int64_t hf_step_of_name(const char *name)
-{
-    int64_t step = -1;
-    for (const char *p = name; *p != '\0';) {
-        if (!isdigit((unsigned char)*p)) {
-            p++;
-            continue;
-        }
-        int64_t v = 0;
-        for (; isdigit((unsigned char)*p); p++) {
-            v = v < 0 || v > STEP_MAX / 10 ? -1 : v * 10 + (*p - '0');
-        }
-        step = v <= STEP_MAX ? v : -1;
-    }
-    return step;
-}
+static void begin(struct hf_watchdir *w, bool look);
 
-/* Names that mark what is not a checkpoint: hidden files, our own siblings, the usual half-done
- * ones. */
-static bool is_scratch(const char *name)
-{
-    static const char *const marks[] = {".holdfast-", ".tmp", ".incomplete", "-unfinished"};
-    if (name[0] == '.') {
-        return true;
-    }
-    for (size_t i = 0; i < HF_COUNT(marks); i++) {
-        if (strstr(name, marks[i]) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
+/* ---- the worker ---- */
 
-static int64_t ns_of(struct timespec t)
+static void relieve(struct errand *e)
 {
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void moved_in(struct hf_watchdir *w, struct dir *d, const char *name)
-{
-    if (is_scratch(name)) {
-        return;
-    }
-    HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/%s", d->path, name);
-    struct stat st;
-    if (lstat(path, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
-        return;
-    }
-    d->since_ns = ns_of(st.st_ctim) > d->since_ns ? ns_of(st.st_ctim) : d->since_ns;
-    if (!d->old) {
-        w->cb.found(w->user, path, hf_step_of_name(name));
-    }
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const struct entry *x = a;
-    const struct entry *y = b;
-    return x->at_ns != y->at_ns ? (x->at_ns < y->at_ns ? -1 : 1) : strverscmp(x->name, y->name);
-}
-
-/* Entries that were renamed in since the folder was last looked at, oldest first. The clock of a
- * filesystem ticks slowly: one of the same tick is taken once more rather than not at all. */
-static void look(struct hf_watchdir *w, struct dir *d)
-{
-    struct dirent **all = NULL;
-    int n = scandir(d->path, &all, NULL, NULL);
-    struct entry *found = hf_calloc((size_t)(n > 0 ? n : 0) + 1, sizeof(*found));
-    size_t len = 0;
-    for (int i = 0; i < n; i++) {
-        HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/%s", d->path, all[i]->d_name);
-        struct stat st;
-        if (lstat(path, &st) == 0 && ns_of(st.st_ctim) >= d->since_ns &&
-            ns_of(st.st_ctim) > ns_of(st.st_mtim)) {
-            found[len++] = (struct entry){hf_strdup(all[i]->d_name), ns_of(st.st_ctim)};
-        }
-        hf_free(all[i]);
-    }
-    hf_free(all);
-    qsort(found, len, sizeof(*found), by_time);
-    for (size_t i = 0; i < len; i++) {
-        moved_in(w, d, found[i].name);
-        hf_free(found[i].name);
-    }
-    hf_free(found);
-}
-
-static void arm(struct hf_watchdir *w, struct dir *d)
-{
-    if (d->wd >= 0) {
-        return;
-    }
-    d->wd = inotify_add_watch(w->fd, d->path, IN_MOVED_TO | IN_MOVE_SELF | IN_ONLYDIR);
-    if (d->wd >= 0) {
-        look(w, d);
-        d->old = false;
-        return;
-    }
-    const char *slash = strrchr(d->path, '/');
-    if (d->parent_wd < 0 && slash != d->path) {
-        HF_CLEANUP(hf_freep) char *parent = hf_strndup(d->path, (size_t)(slash - d->path));
-        d->parent_wd = inotify_add_watch(w->fd, parent, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
-    }
-}
-
-static void one_event(struct hf_watchdir *w, struct dir *d, const struct inotify_event *ev,
-                      const char *name)
-{
-    if ((ev->mask & IN_Q_OVERFLOW) != 0) {
-        if (d->wd >= 0) {
-            look(w, d);
-        }
-    } else if (ev->wd == d->parent_wd && d->wd < 0) {
-        arm(w, d);
-    } else if (ev->wd != d->wd) {
-        return;
-    } else if ((ev->mask & IN_MOVED_TO) != 0 && ev->len > 0) {
-        moved_in(w, d, name);
-    } else if ((ev->mask & (IN_IGNORED | IN_MOVE_SELF)) != 0) {
-        d->wd = -1;
-        d->parent_wd = -1;
-    }
-}
-
-static void read_events(struct hf_watchdir *w)
-{
-    char room[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
-    for (;;) {
-        ssize_t n = read(w->fd, room, sizeof(room));
-        if (n <= 0) {
+    while (e->n_dropped < e->n_held) {
+        const char *folder = e->held[e->n_dropped].folder;
+        uint64_t free_now = hf_free_bytes(folder);
+        if (free_now >= e->reserve) {
             return;
         }
-        for (char *p = room; p < room + n;) {
-            struct inotify_event ev;
-            memcpy(&ev, p, sizeof(ev));
-            for (size_t i = 0; i < w->n_dirs; i++) {
-                one_event(w, &w->dirs[i], &ev, p + sizeof(ev));
-            }
-            p += sizeof(ev) + ev.len;
+        e->free_bytes = free_now;
+        hf_held_drop(folder);
+        e->n_dropped++;
+    }
+}
+
+static enum hf_rc errand_work(void *arg, const struct hf_op *op, struct hf_err *err)
+{
+    (void)op;
+    (void)err;
+    struct errand *e = arg;
+    for (size_t i = 0; i < e->unhold.len; i++) {
+        hf_held_drop(e->unhold.items[i]);
+    }
+    relieve(e);
+    if (e->look) {
+        hf_judge_look(e->w->judge, &e->in, &e->out);
+    }
+    return HF_OK;
+}
+
+/* ---- the loop ---- */
+
+static void errand_free(struct errand *e)
+{
+    for (size_t i = 0; i < e->n_held; i++) {
+        hf_free(e->held[i].folder);
+    }
+    hf_free(e->held);
+    hf_strv_clear(&e->unhold);
+    hf_strv_clear(&e->in.renamed);
+    hf_judge_out_release(&e->out);
+    hf_free(e);
+}
+
+static void watchdir_free(struct hf_watchdir *w)
+{
+    for (size_t i = 0; i < w->n_held; i++) {
+        hf_free(w->held[i].folder);
+    }
+    hf_free(w->held);
+    hf_judge_free(w->judge);
+    hf_strv_clear(&w->dirs);
+    hf_strv_clear(&w->renamed);
+    hf_strv_clear(&w->unhold);
+    hf_strv_clear(&w->told);
+    hf_free(w->key);
+    hf_free(w->token);
+    hf_free(w);
+}
+
+static void next_due(void *user)
+{
+    struct hf_watchdir *w = user;
+    w->next_ns = 0;
+    begin(w, true);
+}
+
+static void look_within(struct hf_watchdir *w, uint64_t ms)
+{
+    uint64_t at = hf_now_ns() + ms * HF_MS;
+    if (w->next_ns == 0 || at < w->next_ns) {
+        w->next_ns = at;
+        hf_timer_start(&w->next, w->loop, ms, next_due, w);
+    }
+}
+
+static void space_due(void *user)
+{
+    struct hf_watchdir *w = user;
+    begin(w, false);
+}
+
+static void trouble(struct hf_watchdir *w, const char *what)
+{
+    if (what[0] != '\0' && !hf_strv_has(&w->told, what)) {
+        hf_strv_add(&w->told, what);
+        w->cb.trouble(w->user, what);
+    }
+}
+
+static void held_forget(struct hf_watchdir *w, const char *folder)
+{
+    for (size_t i = 0; i < w->n_held; i++) {
+        if (strcmp(w->held[i].folder, folder) == 0) {
+            hf_free(w->held[i].folder);
+            memmove(&w->held[i], &w->held[i + 1], (w->n_held - i - 1) * sizeof(*w->held));
+            w->n_held--;
+            return;
         }
     }
 }
 
-static void readable(uv_poll_t *poll, int status, int events)
+static void held_add(struct hf_watchdir *w, const struct hf_hold *h)
 {
-    (void)status;
-    (void)events;
-    read_events(poll->data);
+    w->held = hf_realloc(w->held, (w->n_held + 1) * sizeof(*w->held));
+    w->held[w->n_held++] = (struct held){hf_strdup(h->folder), h->bytes};
 }
 
-static void rescan_due(void *user)
+/* What became of a look. */
+static void looked(struct hf_watchdir *w, struct errand *e)
+{
+    struct hf_judge_out *out = &e->out;
+    w->served = e->serves;
+    w->look_ms = (hf_now_ns() - e->begun_ns) / HF_MS;
+    trouble(w, out->trouble);
+    for (size_t i = 0; i < out->folders.len; i++) {
+        hf_hints_add(w->hints, out->folders.items[i]);
+    }
+    if (w->final_from != 0 && e->serves >= w->final_from) {
+        /* What is found first was complete already; what is found later is what was waited for. */
+        w->waiting = out->making && !(out->any && w->final_looked);
+        w->final_looked = true;
+    }
+    if (out->any) {
+        w->last_bytes = 0;
+        for (size_t i = 0; i < out->stamps.len; i++) {
+            w->last_bytes += out->stamps.items[i].size;
+        }
+        if (out->hold.folder != NULL) {
+            held_add(w, &out->hold);
+        }
+        w->cb.found(w->user, out);
+    }
+    if (out->again_ms > 0) {
+        look_within(w, out->again_ms);
+    }
+}
+
+static void errand_done(void *user, const struct hf_err *err)
+{
+    struct errand *e = user;
+    struct hf_watchdir *w = e->w;
+    bool ran = err == NULL;
+    w->errand = NULL;
+    w->op = NULL;
+    if (w->closed) {
+        errand_free(e);
+        watchdir_free(w);
+        return;
+    }
+    for (size_t i = 0; ran && i < e->n_dropped; i++) {
+        w->cb.dropped(w->user, e->held[i].folder, e->held[i].bytes, e->free_bytes);
+        held_forget(w, e->held[i].folder);
+    }
+    bool look = e->look && ran;
+    if (look) {
+        looked(w, e);
+    }
+    errand_free(e);
+    look_within(w, hf_hints_refresh(w->hints) ? RESCAN_MS : UNARMED_MS);
+    if (w->n_held > 0 && !hf_timer_active(&w->space)) {
+        hf_timer_start(&w->space, w->loop, SPACE_MS, space_due, w);
+    }
+    if (w->served != w->asked) {
+        begin(w, true);
+    } else if (w->unhold.len > 0) {
+        begin(w, false);
+    }
+    if (look) {
+        w->cb.looked(w->user);
+    }
+}
+
+static void fill_look(struct hf_watchdir *w, struct errand *e)
+{
+    e->in = (struct hf_judge_in){
+        .dirs = &w->dirs,
+        .key = w->key,
+        .attempt = w->attempt,
+        .token = w->token,
+        .world = w->cb.world(w->user),
+        .quiet_ms = w->quiet_ms,
+        .renamed = w->renamed,
+        .hints_lost = w->hints_lost,
+        .once_more = w->once_more,
+        .ended = w->ended,
+        .clean = w->clean,
+        .ended_ns = w->ended_ns,
+    };
+    w->renamed = (struct hf_strv){0};
+    w->hints_lost = false;
+    w->once_more = false;
+    hf_timer_stop(&w->next);
+    w->next_ns = 0;
+}
+
+/* Sends a worker, unless one is under way: then what is due is begun when it is back. */
+static void begin(struct hf_watchdir *w, bool look)
+{
+    if (w->errand != NULL) {
+        if (look) {
+            look_within(w, HINT_MIN_MS);
+        }
+        return;
+    }
+    if (look) {
+        hf_hints_refresh(w->hints);
+    }
+    struct errand *e = HF_NEW(struct errand);
+    e->w = w;
+    e->look = look;
+    e->serves = w->asked;
+    e->begun_ns = hf_now_ns();
+    e->unhold = w->unhold;
+    w->unhold = (struct hf_strv){0};
+    e->reserve = w->last_bytes / 10 * RESERVE;
+    e->held = hf_calloc(w->n_held + 1, sizeof(*e->held));
+    for (size_t i = 0; i < w->n_held; i++) {
+        e->held[e->n_held++] = (struct held){hf_strdup(w->held[i].folder), w->held[i].bytes};
+    }
+    if (look) {
+        fill_look(w, e);
+    }
+    struct hf_err err = {0};
+    w->errand = e;
+    if (hf_pool_submit(w->pool, NULL, errand_work, e, errand_done, e, &w->op, &err) != HF_OK) {
+        w->errand = NULL;
+        w->op = NULL;
+        w->served = e->serves; /* nobody waits for a look that cannot be made */
+        errand_free(e);
+        trouble(w, err.msg);
+        look_within(w, UNARMED_MS);
+    }
+}
+
+/* ---- hints ---- */
+
+static void on_hint(void *user)
 {
     struct hf_watchdir *w = user;
-    hf_watchdir_scan(w);
-    hf_timer_start(&w->rescan, w->loop, RESCAN_MS, rescan_due, w);
+    uint64_t ms = 4 * w->look_ms;
+    look_within(w, ms < HINT_MIN_MS ? HINT_MIN_MS : ms > HINT_MAX_MS ? HINT_MAX_MS : ms);
+}
+
+static void on_renamed(void *user, const char *path)
+{
+    struct hf_watchdir *w = user;
+    hf_strv_add(&w->renamed, path);
+}
+
+static void on_lost(void *user)
+{
+    struct hf_watchdir *w = user;
+    w->hints_lost = true;
+}
+
+static const struct hf_hints_cb hints_cb = {
+    .hint = on_hint, .renamed = on_renamed, .lost = on_lost};
+
+/* ---- from outside ---- */
+
+void hf_watchdir_paths(const char *folder, const struct hf_strv *dirs, struct hf_strv *ret)
+{
+    for (size_t i = 0; i < dirs->len; i++) {
+        HF_CLEANUP(hf_freep) char *path = hf_path_from(folder, dirs->items[i]);
+        if (!hf_strv_has(ret, path)) {
+            hf_strv_add(ret, path);
+        }
+    }
+}
+
+enum hf_rc hf_watchdir_start(const struct hf_watchdir_cfg *cfg, const struct hf_watchdir_cb *cb,
+                             void *user, struct hf_watchdir **ret, struct hf_err *err)
+{
+    struct hf_watchdir *w = HF_NEW(struct hf_watchdir);
+    w->loop = cfg->loop;
+    w->pool = cfg->pool;
+    w->cb = *cb;
+    w->user = user;
+    w->attempt = cfg->attempt;
+    w->quiet_ms = cfg->quiet_ms;
+    w->hints_lost = cfg->adopted;
+    w->key = hf_strdup(cfg->key);
+    w->token = hf_strdup(cfg->token);
+    for (size_t i = 0; i < cfg->dirs->len; i++) {
+        hf_strv_add(&w->dirs, cfg->dirs->items[i]);
+    }
+    w->judge = hf_judge_new(cfg->attempt_dir);
+    enum hf_rc rc = hf_hints_start(w->loop, &w->dirs, &hints_cb, w, &w->hints, err);
+    if (rc != HF_OK) {
+        watchdir_free(w);
+        return rc;
+    }
+    look_within(w, HINT_MIN_MS);
+    *ret = w;
+    return HF_OK;
+}
+
+static void ask(struct hf_watchdir *w)
+{
+    w->asked++;
+    begin(w, true);
 }
 
 void hf_watchdir_scan(struct hf_watchdir *w)
 {
-    for (size_t i = 0; i < w->n_dirs; i++) {
-        arm(w, &w->dirs[i]);
-    }
-    read_events(w);
+    ask(w);
 }
 
-static void poll_closed(uv_handle_t *handle)
+void hf_watchdir_final(struct hf_watchdir *w)
 {
-    hf_free(handle);
+    w->final_from = w->asked + 1;
+    w->final_looked = false;
+    ask(w);
+}
+
+void hf_watchdir_ended(struct hf_watchdir *w, bool clean)
+{
+    w->final_from = 0;
+    w->waiting = false;
+    w->ended = true;
+    w->clean = clean;
+    w->ended_ns = hf_now_ns();
+    ask(w);
+}
+
+bool hf_watchdir_calm(const struct hf_watchdir *w)
+{
+    return w->served == w->asked && !w->waiting;
+}
+
+void hf_watchdir_once_more(struct hf_watchdir *w)
+{
+    w->once_more = true;
+}
+
+void hf_watchdir_unhold(struct hf_watchdir *w, const struct hf_strv *held)
+{
+    if (held->len == 0) {
+        return;
+    }
+    const char *slash = strrchr(held->items[0], '/');
+    char *folder = hf_strndup(held->items[0], (size_t)(slash - held->items[0]));
+    held_forget(w, folder);
+    hf_strv_take(&w->unhold, folder);
+    begin(w, false);
 }
 
 void hf_watchdir_stop(struct hf_watchdir *w)
@@ -226,70 +429,14 @@ void hf_watchdir_stop(struct hf_watchdir *w)
     if (w == NULL) {
         return;
     }
-    hf_timer_close(&w->rescan);
-    if (w->poll != NULL) {
-        uv_close((uv_handle_t *)w->poll, poll_closed);
+    hf_timer_close(&w->next);
+    hf_timer_close(&w->space);
+    hf_hints_stop(w->hints);
+    w->hints = NULL;
+    w->closed = true;
+    if (w->errand != NULL) {
+        hf_op_cancel(w->op);
+    } else {
+        watchdir_free(w);
     }
-    if (w->fd >= 0) {
-        close(w->fd);
-    }
-    for (size_t i = 0; i < w->n_dirs; i++) {
-        hf_free(w->dirs[i].path);
-    }
-    hf_free(w->dirs);
-    hf_free(w);
-}
-
-static enum hf_rc add_dir(struct hf_watchdir *w, const char *path, struct hf_err *err)
-{
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
-        enum hf_rc rc = hf_fail(err, HF_EINVAL, "--checkpoint-dir '%s' is not a folder", path);
-        return hf_hint(err, rc, "Name the folder that the training program saves into.");
-    }
-    struct dir *d = &w->dirs[w->n_dirs++];
-    d->wd = -1;
-    d->parent_wd = -1;
-    /* What is in a folder that is there now is old; all of one that comes later is new. */
-    d->old = hf_fs_exists(path);
-    char cwd[PATH_MAX];
-    if (getcwd(cwd, sizeof(cwd)) == NULL) {
-        return hf_fail_errno(err, errno, "find the working folder");
-    }
-    d->path = hf_path_from(cwd, path);
-    return HF_OK;
-}
-
-enum hf_rc hf_watchdir_start(struct hf_loop *loop, const struct hf_strv *dirs,
-                             const struct hf_watchdir_cb *cb, void *user, struct hf_watchdir **ret,
-                             struct hf_err *err)
-{
-    struct hf_watchdir *w = HF_NEW(struct hf_watchdir);
-    w->loop = loop;
-    w->cb = *cb;
-    w->user = user;
-    w->dirs = hf_calloc(dirs->len, sizeof(*w->dirs));
-    w->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    enum hf_rc rc = w->fd >= 0 ? HF_OK : hf_fail_errno(err, errno, "watch a checkpoint folder");
-    for (size_t i = 0; i < dirs->len && rc == HF_OK; i++) {
-        rc = add_dir(w, dirs->items[i], err);
-    }
-    if (rc == HF_OK) {
-        w->poll = HF_NEW(uv_poll_t);
-        int n = uv_poll_init(&loop->uv, w->poll, w->fd);
-        w->poll->data = w;
-        if (n != 0) {
-            hf_free(w->poll);
-            w->poll = NULL;
-            rc = hf_fail(err, HF_EIO, "watch a checkpoint folder: %s", uv_strerror(n));
-        }
-    }
-    if (rc != HF_OK) {
-        hf_watchdir_stop(w);
-        return rc;
-    }
-    uv_poll_start(w->poll, UV_READABLE, readable);
-    rescan_due(w);
-    *ret = w;
-    return HF_OK;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -61,6 +62,8 @@ static void test_refused(void **state)
         {"-q", "HOLDFAST_STORE=tmp", "HOLDFAST_STORE: the store 'tmp' is not", "file:///folder"},
         {"--checkpoint-dir=file", NULL, "--checkpoint-dir: 'file' is not a folder", "saves into"},
         {"-q", "HOLDFAST_CHECKPOINT_DIR=.:file", "HOLDFAST_CHECKPOINT_DIR: 'file' is not a", ""},
+        {"--checkpoint-dir=file/x", NULL, "--checkpoint-dir: 'file/x' lies below a file",
+         "saves into"},
         {"--save-dir=file", NULL, "--save-dir: 'file' is not a folder", "Name a folder"},
         {"--state-dir=file", NULL, "--state-dir: '", "Name a folder"},
         {"--done-file=.", NULL, "--done-file: '.' is a folder, not a file", "Name a file in it"},
@@ -82,6 +85,26 @@ static void test_refused(void **state)
     struct hf_err err = {0};
     assert_int_equal(check((char *[]){"", NULL}, (char *[]){"HOME=/none", NULL}, &err), HF_EINVAL);
     assert_non_null(strstr(err.msg, "first word is empty"));
+}
+
+/* As an ordinary user, in a folder of root's; root may read everything. */
+static void test_unreadable(void **state)
+{
+    (void)state;
+    char flag[] = "--checkpoint-dir=closed";
+    struct hf_err err = {0};
+    if (geteuid() != 0) {
+        print_message("skip: needs root, to become another user\n");
+        skip();
+    }
+    assert_int_equal(mkdir("closed", 0700), 0);
+    assert_int_equal(chmod(".", 0755), 0);
+    assert_int_equal(seteuid(65534), 0);
+    enum hf_rc rc = check((char *[]){flag, "true", NULL}, (char *[]){"HOME=/none", NULL}, &err);
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(rc, HF_EDENIED);
+    assert_non_null(strstr(err.msg, "--checkpoint-dir: read 'closed'"));
+    assert_non_null(strstr(err.hint, "may read"));
 }
 
 static void test_fine(void **state)
@@ -107,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refused, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(test_unreadable, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(test_fine, enter_folder, leave_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
