@@ -97,12 +97,25 @@ void hf_tty_enter(struct hf_role *r)
     }
 }
 
+/* Still as hf_tty_enter left it? A shell that found our supervisor dead has put its own mode there
+ * meanwhile, and reads a line in it. */
+static bool is_as_set(const struct hf_tty *t)
+{
+    struct termios now;
+    struct termios set = t->saved;
+    cfmakeraw(&set);
+    return tcgetattr(t->in, &now) != 0 ||
+           (now.c_lflag == set.c_lflag && now.c_iflag == set.c_iflag && now.c_oflag == set.c_oflag);
+}
+
 void hf_tty_leave(struct hf_role *r)
 {
     struct hf_tty *t = &r->tty;
     if (t->raw) {
         t->raw = false;
-        (void)tcsetattr(t->in, TCSANOW, &t->saved);
+        if (is_as_set(t)) {
+            (void)tcsetattr(t->in, TCSANOW, &t->saved);
+        }
         hf_role_tell(r, HF_WIRE_RAW, 0, 0, NULL);
     }
 }

@@ -237,7 +237,9 @@ static void every_due(void *user)
     /* A save of any kind since then counts: the next is due that much later. */
     uint64_t now = hf_now_ns();
     uint64_t due = at->hinted ? now : at->last_save_ns + sup->every_ms * HF_MS;
-    uint64_t wait_ms = now < due ? (due - now) / HF_MS + 1 : EVERY_RETRY_MS;
+    bool often = sup->every_ms > 0 && sup->every_ms < EVERY_RETRY_MS;
+    uint64_t again_ms = often ? sup->every_ms : EVERY_RETRY_MS;
+    uint64_t wait_ms = now < due ? (due - now) / HF_MS + 1 : again_ms;
     struct hf_err err = {0};
     if (now >= due && (at->hinted || hf_ship_idle(at->ship))) {
         if (hf_sup_ask(sup, at->hinted ? HF_ASK_HINT : HF_ASK_EVERY, &err) == HF_OK ||

@@ -140,8 +140,15 @@ def test_a6_a_process_that_waits_inside_the_kernel_is_named_and_left(hf, disk):
     go.touch()
     group = hf.command_pid()
 
+    def group_of(pid):
+        try:
+            return os.getpgid(pid)
+        except ProcessLookupError:
+            return None
+
     def stuck():
-        return [pid for pid in hf.left() if os.getpgid(pid) == group and process(pid)[0] == "D"]
+        return [pid for pid in hf.left()
+                if group_of(pid) == group and (process(pid) or " ")[0] == "D"]
     pid = until(stuck, "a process in state D")[0]
     child.kill(signal.SIGTERM)
     assert child.wait(30) == 75
