@@ -443,16 +443,24 @@ static void judge_distcp(const struct source *s, const unsigned char *head, stru
     }
 }
 
+/* A file of a data file's name that is shorter than that may be cut within it. */
+static bool begins(const struct source *s, const unsigned char *head, const char *name,
+                   const char *with, size_t len)
+{
+    size_t n = s->size < len && is_data_name(name) ? (size_t)s->size : len;
+    return memcmp(head, with, n) == 0;
+}
+
 static void judge_content(const struct source *s, const unsigned char *head, const char *name,
                           struct hf_box_look *ret)
 {
-    if (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0) {
+    if (begins(s, head, name, "PK\3\4", 4) || begins(s, head, name, "PK\5\6", 4)) {
         ret->box = HF_BOX_ZIP;
         judge_zip(s, ret);
-    } else if (memcmp(head, "\x89HDF\r\n\x1a\n", 8) == 0) {
+    } else if (begins(s, head, name, "\x89HDF\r\n\x1a\n", 8)) {
         ret->box = HF_BOX_HDF5;
         judge_hdf5(s, ret);
-    } else if (memcmp(head, "\x0c\xdb\x3a\x2a", 4) == 0) {
+    } else if (begins(s, head, name, "\x0c\xdb\x3a\x2a", 4)) {
         ret->box = HF_BOX_MANIFEST;
         judge_manifest(s, ret);
     } else if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) {
