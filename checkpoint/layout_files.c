@@ -249,7 +249,7 @@ static void count_pieces(struct hf_scene *s, const char *stem, int64_t *ret_seen
     *ret_all = 0;
     for (const struct hf_item *item = hf_folder_next_after(s->in, stem, PIECES, &at, n);
          item != NULL; item = hf_folder_next_after(s->in, stem, PIECES, &at, n)) {
-        *ret_seen += item->regular ? 1 : 0;
+        ++*ret_seen;
         *ret_all = n[1] > *ret_all ? n[1] : *ret_all;
         hf_scene_add_root(s, item->name);
     }

@@ -41,6 +41,16 @@ static bool need_arrays(struct hf_scene *s, const struct hf_folder *f)
            (hf_scene_need_in(s, f, "manifest.ocdbt") && hf_scene_need_in(s, f, "_METADATA"));
 }
 
+static bool has_content(const struct hf_folder *f)
+{
+    for (size_t i = 0; i < f->len; i++) {
+        if ((f->items[i].regular || f->items[i].dir) && strcmp(f->items[i].name, COMMIT) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* An item's folder: something is in it, and its own commit file where the whole has one. */
 static bool need_item(struct hf_scene *s, const char *name, bool commits)
 {
@@ -50,7 +60,7 @@ static bool need_item(struct hf_scene *s, const char *name, bool commits)
         return false;
     }
     bool whole = true;
-    if (f.len == 0 || (commits && !hf_folder_has(&f, COMMIT))) {
+    if (!has_content(&f) || (commits && !hf_folder_has(&f, COMMIT))) {
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is not committed", name);
         whole = false;
     }
@@ -142,12 +152,12 @@ static int64_t tracked(struct hf_scene *s)
 
 static bool has_rank_dirs(const struct hf_scene *s)
 {
-    size_t at = 0;
-    const struct hf_item *item = NULL;
-    do {
-        item = hf_folder_next_like(&s->inside, "mp_rank_#*", &at, NULL);
-    } while (item != NULL && !item->dir);
-    return item != NULL;
+    for (size_t i = hf_folder_from(&s->inside, "mp_rank_"); i < s->inside.len; i++) {
+        if (s->inside.items[i].dir && hf_name_like(s->inside.items[i].name, "mp_rank_#*", NULL)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Others (imaginaire) name folders so as well. */
@@ -286,7 +296,8 @@ bool hf_is_paddle_dir(const struct hf_scene *s)
 void hf_judge_paddle_dir(struct hf_scene *s)
 {
     const struct hf_folder *f = &s->inside;
-    bool trainer = hf_folder_has(f, "scheduler.pdparams");
+    bool scheduler = hf_folder_has(f, "scheduler.pdparams");
+    bool trainer = scheduler || hf_folder_has(f, "trainer_state.json");
     bool optimizer =
         hf_folder_has_like(f, "*.pdopt") || hf_folder_has_like(f, "optimizer*.safetensors");
     size_t at = 0;
@@ -297,8 +308,8 @@ void hf_judge_paddle_dir(struct hf_scene *s)
                               strcmp(item->name, "scaler.pdparams") == 0));
     if (item == NULL && !hf_folder_has_like(f, "*model*.safetensors")) {
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "no weights");
-    } else if (trainer && !optimizer) {
-        hf_scene_say(s, HF_LAYOUT_PARTIAL, "a scheduler without an optimizer");
+    } else if (trainer && scheduler != optimizer) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "of optimizer and scheduler only one");
     } else if (trainer && !hf_scene_need(s, "trainer_state.json")) {
         return;
     } else if (hf_folder_has(f, ".checkpoint_done")) {

@@ -34,7 +34,7 @@ bool hf_folder_has_dir(const struct hf_folder *f, const char *name);
 bool hf_folder_has_like(const struct hf_folder *f, const char *pattern); /* a regular file */
 /* The first entry that is not before `name`; f->len: none. */
 size_t hf_folder_from(const struct hf_folder *f, const char *name);
-/* The next entry that is hf_name_like the pattern; *at is 0 for the first. NULL: no more. */
+/* The next regular file that is hf_name_like the pattern; *at is 0 for the first. NULL: no more. */
 const struct hf_item *hf_folder_next_like(const struct hf_folder *f, const char *pattern,
                                           size_t *at, int64_t *numbers);
 /* The same of names that are `start`, byte by byte, and then hf_name_like `rest`. */

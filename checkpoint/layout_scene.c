@@ -158,7 +158,7 @@ const struct hf_item *hf_folder_next_after(const struct hf_folder *f, const char
     size_t n = strlen(start);
     for (size_t i = *at == 0 ? hf_folder_from(f, start) : *at;
          i < f->len && strncmp(f->items[i].name, start, n) == 0; i++) {
-        if (hf_name_like(f->items[i].name + n, rest, numbers)) {
+        if (f->items[i].regular && hf_name_like(f->items[i].name + n, rest, numbers)) {
             *at = i + 1;
             return &f->items[i];
         }
@@ -192,11 +192,7 @@ bool hf_folder_has_dir(const struct hf_folder *f, const char *name)
 bool hf_folder_has_like(const struct hf_folder *f, const char *pattern)
 {
     size_t at = 0;
-    const struct hf_item *item = NULL;
-    do {
-        item = hf_folder_next_like(f, pattern, &at, NULL);
-    } while (item != NULL && !item->regular);
-    return item != NULL;
+    return hf_folder_next_like(f, pattern, &at, NULL) != NULL;
 }
 
 char *hf_folder_read(const struct hf_folder *f, const char *name, size_t max, size_t *ret_len)
@@ -453,7 +449,7 @@ uint32_t hf_scene_need_row(struct hf_scene *s, const struct hf_folder *f, const 
     int64_t n[4] = {0};
     for (const struct hf_item *item = hf_folder_next_like(f, pattern, &at, n); item != NULL;
          item = hf_folder_next_like(f, pattern, &at, n)) {
-        if (!item->regular || n[0] >= HOLES_MAX) {
+        if (n[0] >= HOLES_MAX) {
             continue;
         }
         any = true;
@@ -517,7 +513,7 @@ static bool data_files_are_whole(struct hf_scene *s, const struct hf_folder *f, 
     size_t at = 0;
     for (const struct hf_item *item = hf_folder_next_like(f, DATA, &at, NULL); item != NULL;
          item = hf_folder_next_like(f, DATA, &at, NULL)) {
-        if (item->regular && !hf_scene_need_in(s, f, item->name)) {
+        if (!hf_scene_need_in(s, f, item->name)) {
             return false;
         }
         if (item->mtime_ns > meta_ns) {

@@ -139,8 +139,10 @@ void make_bytes(enum make make, const char *text, struct hf_buf *b)
         add_zeros(b, 28);
         break;
     case MAKE_ZIPS:
-        add_zip(b, true);
-        add_zip(b, true);
+        /* Three, so that half of them is no boundary: a cut there cannot be seen. */
+        for (size_t i = 0; i < 3; i++) {
+            add_zip(b, true);
+        }
         break;
     case MAKE_RAW:
         add(b, "\x07raw numbers", 12);

@@ -18,7 +18,7 @@ enum make {
     MAKE_PICKLE,
     MAKE_TABLE,
     MAKE_MANIFEST,
-    MAKE_ZIPS, /* two in a row: a ".distcp" */
+    MAKE_ZIPS, /* some in a row: a ".distcp" */
     MAKE_RAW,
     MAKE_TEXT /* as given */
 };
