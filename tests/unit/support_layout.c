@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -225,4 +227,50 @@ bool has_root(const struct hf_layout_look *l, const char *name)
         }
     }
     return false;
+}
+
+void remove_tree(char *folder)
+{
+    struct hf_err err;
+    expect_rc(hf_fs_remove_tree(folder, &err), HF_OK, &err);
+    free(folder);
+}
+
+void put_in(const char *folder, const char *name, enum make make, const char *text)
+{
+    const struct made one = {name, make, text};
+    make_file(folder, &one);
+}
+
+void make_dir(const char *folder, const char *name)
+{
+    struct hf_err err;
+    char *path = hf_asprintf("%s/%s", folder, name);
+    expect_rc(hf_fs_mkdirs(path, 0755, &err), HF_OK, &err);
+    free(path);
+}
+
+void link_in(const char *folder, const char *target, const char *name)
+{
+    char *path = hf_asprintf("%s/%s", folder, name);
+    assert_int_equal(symlink(target, path), 0);
+    free(path);
+}
+
+void expect_state(const struct hf_layout_looks *looks, const char *name, enum hf_layout_state state)
+{
+    const struct hf_layout_look *l = find_look(looks, name);
+    if (l == NULL || l->state != state) {
+        fail_msg("'%s' is %s, and not %s: %s", name,
+                 l == NULL ? "not told" : hf_layout_state_name(l->state),
+                 hf_layout_state_name(state), l == NULL ? "" : l->why);
+    }
+}
+
+void put_mtime(const char *folder, const char *name, time_t at)
+{
+    char *path = hf_asprintf("%s/%s", folder, name);
+    const struct timeval times[2] = {{.tv_sec = at}, {.tv_sec = at}};
+    assert_int_equal(utimes(path, times), 0);
+    free(path);
 }

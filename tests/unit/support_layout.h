@@ -7,6 +7,10 @@
 #ifndef HF_TESTS_SUPPORT_LAYOUT_H
 #define HF_TESTS_SUPPORT_LAYOUT_H
 
+#include "base/prelude.h"
+
+#include <time.h>
+
 #include "base/buf.h"
 #include "checkpoint/layout.h"
 
@@ -47,5 +51,15 @@ struct hf_layout_looks scan_folder(const char *folder, uint32_t world);
 /* The look of that entry; NULL: none. */
 const struct hf_layout_look *find_look(const struct hf_layout_looks *looks, const char *name);
 bool has_root(const struct hf_layout_look *l, const char *name); /* by its last part */
+/* Fails unless that entry is told, in that state. */
+void expect_state(const struct hf_layout_looks *looks, const char *name,
+                  enum hf_layout_state state);
+
+/* Below `folder`; parents are made. */
+void put_in(const char *folder, const char *name, enum make make, const char *text);
+void make_dir(const char *folder, const char *name);
+void link_in(const char *folder, const char *target, const char *name);
+void put_mtime(const char *folder, const char *name, time_t at);
+void remove_tree(char *folder_taken);
 
 #endif

@@ -289,13 +289,6 @@ static unsigned excused(const struct made *files, const char *name)
     return 0;
 }
 
-static void remove_tree(char *folder)
-{
-    struct hf_err err;
-    expect_rc(hf_fs_remove_tree(folder, &err), HF_OK, &err);
-    free(folder);
-}
-
 /* ---- as it is complete ---- */
 
 static void test_complete(void **state)
@@ -330,7 +323,7 @@ static void test_complete(void **state)
     }
 }
 
-/* Written, but for its last file, in the order of its framework: that is a kill at a late moment. */
+/* Written in the order of its framework, but for its last file: a kill at a late moment. */
 static void test_c1_before_the_last_file(void **state)
 {
     (void)state;
