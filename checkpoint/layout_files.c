@@ -18,7 +18,7 @@ static bool named(const struct hf_scene *s, const char *pattern)
 
 /* ---- no checkpoints ---- */
 
-bool hf_is_no_checkpoint(const struct hf_scene *s)
+bool hf_name_is_foreign(const char *name)
 {
     static const char *const patterns[] = {"events.out.tfevents*",
                                            "*.log",
@@ -42,13 +42,19 @@ bool hf_is_no_checkpoint(const struct hf_scene *s)
                                            "latest",
                                            "latest_universal",
                                            "checkpoint",
+                                           "training_args.bin",
                                            "*-unfinished"};
     for (size_t i = 0; i < HF_COUNT(patterns); i++) {
-        if (named(s, patterns[i])) {
+        if (hf_name_like(name, patterns[i], NULL)) {
             return true;
         }
     }
-    return s->item->name[0] == '.';
+    return name[0] == '.';
+}
+
+bool hf_is_no_checkpoint(const struct hf_scene *s)
+{
+    return hf_name_is_foreign(s->item->name);
 }
 
 void hf_judge_no_checkpoint(struct hf_scene *s)
@@ -87,6 +93,16 @@ bool hf_is_timm(const struct hf_scene *s)
     return named(s, "*.pth.tar");
 }
 
+/* "recovery-E-B" lies between the ends of epochs E - 1 and E: it is as far as E, and older. */
+void hf_judge_timm(struct hf_scene *s)
+{
+    int64_t n[4];
+    if (hf_name_like(s->item->name, "recovery-#-#.pth.tar", n)) {
+        s->look->step = n[0];
+    }
+    hf_judge_box(s);
+}
+
 static struct hf_box_look box_of(const struct hf_scene *s)
 {
     struct hf_box_look box;
@@ -119,14 +135,6 @@ bool hf_is_any_file(const struct hf_scene *s)
 
 void hf_judge_any_file(struct hf_scene *s)
 {
-    static const char *const unfinished[] = {"*.tmp",   "*.part", "*.incomplete",
-                                             "*.tmp.*", "tmp*",   "*.temp"};
-    for (size_t i = 0; i < HF_COUNT(unfinished); i++) {
-        if (named(s, unfinished[i])) {
-            hf_scene_say(s, HF_LAYOUT_FOREIGN, "by its name a file that is not finished");
-            return;
-        }
-    }
     if (s->item->size == 0) {
         hf_scene_say(s, HF_LAYOUT_FOREIGN, "empty");
         return;
@@ -143,32 +151,26 @@ bool hf_is_composer(const struct hf_scene *s)
     return named(s, COMPOSER);
 }
 
-/* Links that name a file of this checkpoint belong to it: see the scan. */
 void hf_judge_composer(struct hf_scene *s)
 {
-    int64_t n[4];
-    if (!hf_name_like(s->item->name, COMPOSER, n)) {
+    int64_t n[4] = {0};
+    const char *name = s->item->name;
+    if (!hf_name_like(name, COMPOSER, n)) {
         return;
     }
-    HF_CLEANUP(hf_freep)
-    char *pattern = hf_asprintf("ep%" PRId64 "-ba%" PRId64 "-rank#.pt", n[0], n[1]);
-    HF_CLEANUP(hf_freep)
-    char *first = hf_asprintf("ep%" PRId64 "-ba%" PRId64 "-rank0.pt", n[0], n[1]);
+    size_t stem = (size_t)(strstr(name, "-rank") - name);
+    HF_CLEANUP(hf_freep) char *pattern = hf_asprintf("%.*s-rank#.pt", (int)stem, name);
+    HF_CLEANUP(hf_freep) char *first = hf_asprintf("%.*s-rank0.pt", (int)stem, name);
     s->look->step = n[1];
-    if (hf_folder_has(s->in, first)) {
-        hf_free(s->look->path);
-        s->look->path = hf_asprintf("%s/%s", s->in->path, first);
-        hf_strv_clear(&s->look->roots);
-        hf_strv_add(&s->look->roots, s->look->path);
+    hf_scene_name_after(s, hf_folder_has(s->in, first) ? first : name);
+    size_t at = 0;
+    for (const struct hf_item *item = hf_folder_next_like(s->in, pattern, &at, NULL); item != NULL;
+         item = hf_folder_next_like(s->in, pattern, &at, NULL)) {
+        hf_scene_add_root(s, item->name);
     }
     uint32_t ranks = hf_scene_need_row(s, s->in, pattern, s->world);
     if (ranks == 0) {
         return;
-    }
-    for (uint32_t i = 0; i < ranks; i++) {
-        HF_CLEANUP(hf_freep)
-        char *name = hf_asprintf("ep%" PRId64 "-ba%" PRId64 "-rank%u.pt", n[0], n[1], i);
-        hf_scene_add_root(s, name);
     }
     s->look->world = ranks;
     if (s->world == 0) {
@@ -197,7 +199,10 @@ void hf_judge_keras_backup(struct hf_scene *s)
         }
         return;
     }
+    /* With double_checkpoint the ones before are kept, and read where the newest are broken. */
     hf_scene_add_root(s, "training_metadata.json");
+    hf_scene_add_root(s, "latest.weights.h5.bkp");
+    hf_scene_add_root(s, "training_metadata.json.bkp");
     if (!hf_scene_need_in(s, s->in, s->item->name) ||
         !hf_scene_need_in(s, s->in, "training_metadata.json")) {
         return;
@@ -211,47 +216,75 @@ void hf_judge_keras_backup(struct hf_scene *s)
 
 /* ---- TensorFlow: an index, and data in pieces ---- */
 
+#define PIECES ".data-#-of-#"
+
+static size_t tensorflow_stem(const char *name)
+{
+    const char *cut = strstr(name, ".data-");
+    return cut != NULL ? (size_t)(cut - name) : strlen(name) - strlen(".index");
+}
+
+/* Other programs have files with this ending as well. */
 bool hf_is_tensorflow(const struct hf_scene *s)
 {
-    return named(s, "*.index") || named(s, "*.data-#-of-#");
+    const char *name = s->item->name;
+    if (named(s, "*.data-#-of-#")) {
+        return true;
+    }
+    if (!named(s, "*.index")) {
+        return false;
+    }
+    HF_CLEANUP(hf_freep) char *stem = hf_strndup(name, tensorflow_stem(name));
+    size_t at = 0;
+    return box_of(s).box == HF_BOX_TABLE ||
+           hf_folder_next_after(s->in, stem, PIECES, &at, NULL) != NULL;
+}
+
+/* The pieces that are there, and how many their names say there must be. */
+static void count_pieces(struct hf_scene *s, const char *stem, int64_t *ret_seen, int64_t *ret_all)
+{
+    size_t at = 0;
+    int64_t n[4] = {0};
+    *ret_seen = 0;
+    *ret_all = 0;
+    for (const struct hf_item *item = hf_folder_next_after(s->in, stem, PIECES, &at, n);
+         item != NULL; item = hf_folder_next_after(s->in, stem, PIECES, &at, n)) {
+        ++*ret_seen;
+        *ret_all = n[1] > *ret_all ? n[1] : *ret_all;
+        hf_scene_add_root(s, item->name);
+    }
 }
 
 void hf_judge_tensorflow(struct hf_scene *s)
 {
     const char *name = s->item->name;
-    const char *cut = strstr(name, ".data-");
-    size_t len = cut != NULL ? (size_t)(cut - name) : strlen(name) - strlen(".index");
-    HF_CLEANUP(hf_freep) char *stem = hf_strndup(name, len);
+    HF_CLEANUP(hf_freep) char *stem = hf_strndup(name, tensorflow_stem(name));
     HF_CLEANUP(hf_freep) char *index = hf_asprintf("%s.index", stem);
+    HF_CLEANUP(hf_freep) char *graph = hf_asprintf("%s.meta", stem);
+    int64_t seen = 0;
+    int64_t all = 0;
     s->look->step = hf_name_step(index);
-    hf_free(s->look->path);
-    s->look->path = hf_asprintf("%s/%s", s->in->path, index);
-    hf_strv_clear(&s->look->roots);
-    hf_strv_add(&s->look->roots, s->look->path);
+    hf_scene_name_after(s, hf_folder_has(s->in, index) ? index : name);
+    count_pieces(s, stem, &seen, &all);
+    hf_scene_add_root(s, graph);
+    HF_CLEANUP(hf_freep) char *quoted = hf_asprintf("\"%s\"", stem);
+    HF_CLEANUP(hf_freep) char *tracker = hf_folder_text(s->in, "checkpoint");
+    if (tracker != NULL && strstr(tracker, quoted) != NULL) {
+        hf_scene_add_root(s, "checkpoint");
+    }
     if (!hf_scene_need_in(s, s->in, index)) {
         return;
     }
-    int64_t parts = 0;
-    int64_t seen = 0;
-    for (size_t i = 0; i < s->in->len; i++) {
-        const struct hf_item *item = &s->in->items[i];
-        int64_t n[4];
-        if (strncmp(item->name, stem, len) == 0 &&
-            hf_name_like(item->name + len, ".data-#-of-#", n)) {
-            parts = n[1];
-            seen++;
-            hf_scene_add_root(s, item->name);
-        }
+    struct hf_box_look box;
+    hf_box_judge(s->in->fd, index, &box);
+    if (box.box != HF_BOX_TABLE) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is cut", index);
+    } else if (seen == 0 || seen != all) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "%" PRId64 " of %" PRId64 " data files", seen, all);
+    } else {
+        hf_scene_say(s, HF_LAYOUT_WHOLE,
+                     "all data files, and the index that is written after them");
     }
-    HF_CLEANUP(hf_freep) char *tracker = hf_folder_text(s->in, "checkpoint");
-    if (tracker != NULL && strstr(tracker, stem) != NULL) {
-        hf_scene_add_root(s, "checkpoint");
-    }
-    if (seen == 0 || seen != parts) {
-        hf_scene_say(s, HF_LAYOUT_PARTIAL, "%" PRId64 " of %" PRId64 " data files", seen, parts);
-        return;
-    }
-    hf_scene_say(s, HF_LAYOUT_WHOLE, "all data files, and the index that is written after them");
 }
 
 /* ---- Paddle: parameters and optimizer in two files ---- */
@@ -267,18 +300,11 @@ void hf_judge_paddle(struct hf_scene *s)
     HF_CLEANUP(hf_freep) char *stem = hf_strndup(name, (size_t)(strrchr(name, '.') - name));
     HF_CLEANUP(hf_freep) char *params = hf_asprintf("%s.pdparams", stem);
     HF_CLEANUP(hf_freep) char *opt = hf_asprintf("%s.pdopt", stem);
-    hf_free(s->look->path);
-    s->look->path = hf_asprintf("%s/%s", s->in->path, params);
-    hf_strv_clear(&s->look->roots);
-    hf_strv_add(&s->look->roots, s->look->path);
-    if (!hf_scene_need_in(s, s->in, params)) {
+    hf_scene_name_after(s, hf_folder_has(s->in, params) ? params : name);
+    hf_scene_add_root(s, opt);
+    if (!hf_scene_need_in(s, s->in, params) ||
+        (hf_folder_has(s->in, opt) && !hf_scene_need_in(s, s->in, opt))) {
         return;
-    }
-    if (hf_folder_has(s->in, opt)) {
-        hf_scene_add_root(s, opt);
-        if (!hf_scene_need_in(s, s->in, opt)) {
-            return;
-        }
     }
     hf_scene_say(s, HF_LAYOUT_UNSURE, "a format that does not tell its own length");
 }

@@ -16,9 +16,9 @@ struct hf_item {
     int64_t mtime_ns;
 };
 
-/* A folder's entries, by name. len 0 and fd -1 after a failure. */
+/* A folder's entries, sorted by name. len 0 and fd -1 after a failure. */
 struct hf_folder {
-    char *path;
+    char *path; /* without a slash at its end */
     int fd;
     struct hf_item *items;
     size_t len, room;
@@ -31,7 +31,20 @@ void hf_folder_close(struct hf_folder *f);
 const struct hf_item *hf_folder_find(const struct hf_folder *f, const char *name);
 bool hf_folder_has(const struct hf_folder *f, const char *name); /* a regular file */
 bool hf_folder_has_dir(const struct hf_folder *f, const char *name);
-bool hf_folder_has_like(const struct hf_folder *f, const char *pattern); /* hf_name_like */
+bool hf_folder_has_like(const struct hf_folder *f, const char *pattern); /* a regular file */
+/* The first entry that is not before `name`; f->len: none. */
+size_t hf_folder_from(const struct hf_folder *f, const char *name);
+/* The next regular file that is hf_name_like the pattern; *at is 0 for the first. NULL: no more. */
+const struct hf_item *hf_folder_next_like(const struct hf_folder *f, const char *pattern,
+                                          size_t *at, int64_t *numbers);
+/* The same of names that are `start`, byte by byte, and then hf_name_like `rest`. */
+const struct hf_item *hf_folder_next_after(const struct hf_folder *f, const char *start,
+                                           const char *rest, size_t *at, int64_t *numbers);
+/* At most `max` bytes of a regular file, with a NUL behind them; NULL: not there, not readable.
+ * Owned by the caller. */
+char *hf_folder_read(const struct hf_folder *f, const char *name, size_t max, size_t *ret_len);
+/* The same of a small text file (4 KiB), blanks at its ends taken off. */
+char *hf_folder_text(const struct hf_folder *f, const char *name);
 
 /* One entry under judgement. */
 struct hf_scene {
@@ -57,13 +70,16 @@ void hf_scene_say(struct hf_scene *s, enum hf_layout_state state, const char *fm
 /* The named file is there and its container is not short; else PARTIAL. */
 bool hf_scene_need(struct hf_scene *s, const char *name);
 bool hf_scene_need_in(struct hf_scene *s, const struct hf_folder *f, const char *name);
-/* Adds an entry of the folder it lies in to the roots. */
+/* Adds an entry of the folder it lies in to the roots, if there is one of that name. */
 void hf_scene_add_root(struct hf_scene *s, const char *name);
+/* Of files that are one checkpoint, the one that gives `path`; the roots begin anew. */
+void hf_scene_name_after(struct hf_scene *s, const char *name);
 
 /* '#' matches one or more digits, '*' anything, else byte by byte. numbers: what each '#' matched,
  * at most 4 (a number past 2^53 does not match); may be NULL. */
 bool hf_name_like(const char *name, const char *pattern, int64_t *numbers);
-/* The last run of digits before the name's ending, -1 without one or past 2^53. */
+/* The number behind "step", "iteration", "iter" or "epoch", the first of these that is there, else
+ * the last number before the name's ending; -1 without one or past 2^53. */
 int64_t hf_name_step(const char *name);
 bool hf_name_ends(const char *name, const char *end);
 
@@ -74,9 +90,8 @@ uint32_t hf_scene_need_row(struct hf_scene *s, const struct hf_folder *f, const 
                            uint32_t want);
 /* A torch.distributed.checkpoint folder: every file that its .metadata names is there. */
 bool hf_scene_need_dcp(struct hf_scene *s, const struct hf_folder *f);
-/* Reads a small text file of the folder (at most 4 KiB, blanks at its ends taken off); NULL: not
- * there. Owned by the caller. */
-char *hf_folder_text(const struct hf_folder *f, const char *name);
+/* Logs, settings and marks, by the name alone. */
+bool hf_name_is_foreign(const char *name);
 
 /* Rows' functions, by file. */
 bool hf_is_orbax(const struct hf_scene *s);
@@ -110,6 +125,7 @@ void hf_judge_tensorflow(struct hf_scene *s);
 bool hf_is_paddle(const struct hf_scene *s);
 void hf_judge_paddle(struct hf_scene *s);
 bool hf_is_timm(const struct hf_scene *s);
+void hf_judge_timm(struct hf_scene *s);
 bool hf_is_lightning(const struct hf_scene *s);
 bool hf_is_torch(const struct hf_scene *s);
 bool hf_is_safetensors(const struct hf_scene *s);

@@ -29,12 +29,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct hf_item *)a)->name, ((const struct hf_item *)b)->name);
 }
 
-static void add_item(struct hf_folder *f, const char *name)
+static enum hf_rc add_item(struct hf_folder *f, const char *name, struct hf_err *err)
 {
     struct stat st;
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-        fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-        return;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return HF_OK;
+    }
+    if (fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno == ENOENT ? HF_OK
+                               : hf_fail_errno(err, errno, "look at '%s/%s'", f->path, name);
     }
     if (f->len == f->room) {
         f->room = f->room == 0 ? 32 : f->room * 2;
@@ -48,29 +51,39 @@ static void add_item(struct hf_folder *f, const char *name)
         .size = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0,
         .mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
     };
+    return HF_OK;
 }
 
 static enum hf_rc list(struct hf_folder *f, int fd, struct hf_err *err)
 {
+    enum hf_rc rc = HF_OK;
     f->fd = fd;
     int own = dup(fd);
     DIR *dir = own < 0 ? NULL : fdopendir(own);
     if (dir == NULL) {
-        enum hf_rc rc = hf_fail_errno(err, errno, "list folder '%s'", f->path);
+        rc = hf_fail_errno(err, errno, "list folder '%s'", f->path);
         if (own >= 0) {
             close(own);
         }
+    }
+    while (dir != NULL && rc == HF_OK) {
+        errno = 0;
+        const struct dirent *e = readdir(dir);
+        if (e == NULL) {
+            rc = errno == 0 ? HF_OK : hf_fail_errno(err, errno, "list folder '%s'", f->path);
+            break;
+        }
+        rc = add_item(f, e->d_name, err);
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    if (rc != HF_OK) {
         hf_folder_close(f);
-        return rc;
-    }
-    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
-        add_item(f, e->d_name);
-    }
-    closedir(dir);
-    if (f->len > 0) {
+    } else if (f->len > 0) {
         qsort(f->items, f->len, sizeof(f->items[0]), by_name);
     }
-    return HF_OK;
+    return rc;
 }
 
 static enum hf_rc open_at(int at, const char *name, int flags, struct hf_folder *ret,
@@ -89,7 +102,11 @@ static enum hf_rc open_at(int at, const char *name, int flags, struct hf_folder 
 
 enum hf_rc hf_folder_open(const char *path, struct hf_folder *ret, struct hf_err *err)
 {
-    *ret = (struct hf_folder){.path = hf_strdup(path), .fd = -1};
+    size_t len = strlen(path);
+    while (len > 0 && path[len - 1] == '/') {
+        len--; /* what is joined to it then has one slash, and "/" is "" */
+    }
+    *ret = (struct hf_folder){.path = hf_strndup(path, len), .fd = -1};
     return open_at(AT_FDCWD, path, 0, ret, err);
 }
 
@@ -113,23 +130,51 @@ void hf_folder_close(struct hf_folder *f)
     *f = (struct hf_folder){.fd = -1};
 }
 
-const struct hf_item *hf_folder_find(const struct hf_folder *f, const char *name)
+size_t hf_folder_from(const struct hf_folder *f, const char *name)
 {
     size_t low = 0;
     size_t high = f->len;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        int order = strcmp(f->items[mid].name, name);
-        if (order == 0) {
-            return &f->items[mid];
-        }
-        if (order < 0) {
+        if (strcmp(f->items[mid].name, name) < 0) {
             low = mid + 1;
         } else {
             high = mid;
         }
     }
+    return low;
+}
+
+const struct hf_item *hf_folder_find(const struct hf_folder *f, const char *name)
+{
+    size_t at = hf_folder_from(f, name);
+    return at < f->len && strcmp(f->items[at].name, name) == 0 ? &f->items[at] : NULL;
+}
+
+const struct hf_item *hf_folder_next_after(const struct hf_folder *f, const char *start,
+                                           const char *rest, size_t *at, int64_t *numbers)
+{
+    /* Names are sorted: those that begin so stand together. */
+    size_t n = strlen(start);
+    for (size_t i = *at == 0 ? hf_folder_from(f, start) : *at;
+         i < f->len && strncmp(f->items[i].name, start, n) == 0; i++) {
+        if (f->items[i].regular && hf_name_like(f->items[i].name + n, rest, numbers)) {
+            *at = i + 1;
+            return &f->items[i];
+        }
+    }
     return NULL;
+}
+
+const struct hf_item *hf_folder_next_like(const struct hf_folder *f, const char *pattern,
+                                          size_t *at, int64_t *numbers)
+{
+    char start[256];
+    size_t n = strcspn(pattern, "#*");
+    n = n < sizeof(start) ? n : sizeof(start) - 1;
+    memcpy(start, pattern, n);
+    start[n] = '\0';
+    return hf_folder_next_after(f, start, pattern + n, at, numbers);
 }
 
 bool hf_folder_has(const struct hf_folder *f, const char *name)
@@ -146,24 +191,41 @@ bool hf_folder_has_dir(const struct hf_folder *f, const char *name)
 
 bool hf_folder_has_like(const struct hf_folder *f, const char *pattern)
 {
-    for (size_t i = 0; i < f->len; i++) {
-        if (f->items[i].regular && hf_name_like(f->items[i].name, pattern, NULL)) {
-            return true;
-        }
+    size_t at = 0;
+    return hf_folder_next_like(f, pattern, &at, NULL) != NULL;
+}
+
+char *hf_folder_read(const struct hf_folder *f, const char *name, size_t max, size_t *ret_len)
+{
+    struct stat st;
+    HF_CLEANUP(hf_closep)
+    int fd = openat(f->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        return NULL;
     }
-    return false;
+    size_t room = (uint64_t)st.st_size < max ? (size_t)st.st_size : max;
+    char *text = hf_calloc(room + 1, 1);
+    size_t len = 0;
+    ssize_t n = 1;
+    while (len < room && n != 0) {
+        n = read(fd, text + len, room - len);
+        if (n < 0 && errno != EINTR) {
+            hf_free(text);
+            return NULL;
+        }
+        len += n > 0 ? (size_t)n : 0;
+    }
+    *ret_len = len;
+    return text;
 }
 
 char *hf_folder_text(const struct hf_folder *f, const char *name)
 {
-    char text[TEXT_MAX + 1];
-    HF_CLEANUP(hf_closep)
-    int fd = openat(f->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, TEXT_MAX);
-    if (n < 0) {
+    size_t len = 0;
+    HF_CLEANUP(hf_freep) char *text = hf_folder_read(f, name, TEXT_MAX, &len);
+    if (text == NULL) {
         return NULL;
     }
-    size_t len = (size_t)n;
     while (len > 0 && strchr(" \t\r\n", text[len - 1]) != NULL) {
         len--;
     }
@@ -256,19 +318,66 @@ static size_t stem_len(const char *name)
     }
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The number behind the last `word`, as in "step=5", "step5", "iter_0000005"; -1: none. */
+static int64_t number_behind(const char *stem, const char *word)
+{
+    size_t n = strlen(word);
+    int64_t v = -1;
+    for (const char *at = strstr(stem, word); at != NULL; at = strstr(at + 1, word)) {
+        const char *p = at + n;
+        p += *p != '\0' && strchr("=-_ ", *p) != NULL ? 1 : 0;
+        int64_t found = -1;
+        if (digits(&p, &found)) {
+            v = found;
+        }
+    }
+    return v;
+}
+
+/* The last run of digits that is no part of a fraction such as a loss; -1: none. */
+static int64_t last_number(const char *stem)
+{
+    size_t end = strlen(stem);
+    while (end > 0) {
+        if (!is_digit(stem[end - 1])) {
+            end--;
+            continue;
+        }
+        size_t from = end;
+        while (from > 0 && is_digit(stem[from - 1])) {
+            from--;
+        }
+        bool tail = from > 1 && stem[from - 1] == '.' && is_digit(stem[from - 2]);
+        bool front = stem[end] == '.' && is_digit(stem[end + 1]);
+        const char *at = stem + from;
+        int64_t v = -1;
+        if (!tail && !front) {
+            return digits(&at, &v) ? v : -1;
+        }
+        end = from;
+    }
+    return -1;
+}
+
 int64_t hf_name_step(const char *name)
 {
-    size_t end = stem_len(name);
-    while (end > 0 && (name[end - 1] < '0' || name[end - 1] > '9')) {
-        end--;
+    static const char *const words[] = {"step", "iteration", "iter", "epoch"};
+    HF_CLEANUP(hf_freep) char *stem = hf_strndup(name, stem_len(name));
+    /* "last-v1", "epoch=1-step=5-v1": Lightning's way out where the name is taken. */
+    char *version = strrchr(stem, '-');
+    if (version != NULL && hf_name_like(version, "-v#", NULL)) {
+        *version = '\0';
     }
-    size_t from = end;
-    while (from > 0 && name[from - 1] >= '0' && name[from - 1] <= '9') {
-        from--;
-    }
-    const char *at = name + from;
     int64_t v = -1;
-    return from < end && digits(&at, &v) ? v : -1;
+    for (size_t i = 0; i < HF_COUNT(words) && v < 0; i++) {
+        v = number_behind(stem, words[i]);
+    }
+    return v >= 0 ? v : last_number(stem);
 }
 
 /* ---- the scene ---- */
@@ -317,27 +426,36 @@ bool hf_scene_need(struct hf_scene *s, const char *name)
 void hf_scene_add_root(struct hf_scene *s, const char *name)
 {
     HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/%s", s->in->path, name);
-    if (!hf_strv_has(&s->look->roots, path)) {
+    if (hf_folder_find(s->in, name) != NULL && !hf_strv_has(&s->look->roots, path)) {
         hf_strv_add(&s->look->roots, path);
     }
+}
+
+void hf_scene_name_after(struct hf_scene *s, const char *name)
+{
+    hf_free(s->look->path);
+    s->look->path = hf_asprintf("%s/%s", s->in->path, name);
+    hf_strv_clear(&s->look->roots);
+    hf_scene_add_root(s, name);
 }
 
 uint32_t hf_scene_need_row(struct hf_scene *s, const struct hf_folder *f, const char *pattern,
                            uint32_t want)
 {
     HF_CLEANUP(hf_freep) bool *seen = hf_calloc(HOLES_MAX, sizeof(bool));
-    uint32_t top = want;
+    uint32_t top = want < HOLES_MAX ? want : HOLES_MAX;
     bool any = false;
-    for (size_t i = 0; i < f->len; i++) {
-        int64_t n[4];
-        if (!f->items[i].regular || !hf_name_like(f->items[i].name, pattern, n) ||
-            n[0] >= HOLES_MAX) {
+    size_t at = 0;
+    int64_t n[4] = {0};
+    for (const struct hf_item *item = hf_folder_next_like(f, pattern, &at, n); item != NULL;
+         item = hf_folder_next_like(f, pattern, &at, n)) {
+        if (n[0] >= HOLES_MAX) {
             continue;
         }
         any = true;
         seen[n[0]] = true;
         top = (uint32_t)n[0] + 1 > top ? (uint32_t)n[0] + 1 : top;
-        if (!hf_scene_need_in(s, f, f->items[i].name)) {
+        if (!hf_scene_need_in(s, f, item->name)) {
             return 0;
         }
     }
@@ -353,49 +471,54 @@ uint32_t hf_scene_need_row(struct hf_scene *s, const struct hf_folder *f, const 
 
 /* ---- torch.distributed.checkpoint ---- */
 
-/* ".metadata" is a pickle; the names of the data files stand in it as plain text. */
+#define DATA "__#_#.distcp"
+
+/* The name of a data file that starts here, "" for none. */
+static void data_name(const char *text, size_t len, char *name, size_t room)
+{
+    name[0] = '\0';
+    for (size_t n = 0; n + 1 < room && n < len && text[n] >= '.' && text[n] <= 'z'; n++) {
+        name[n] = text[n];
+        name[n + 1] = '\0';
+        if (hf_name_like(name, DATA, NULL) || hf_name_like(name, "__#_#.safetensors", NULL)) {
+            return;
+        }
+    }
+    name[0] = '\0';
+}
+
+/* ".metadata" is a pickle; the names of the data files stand in it as plain text. A rank that had
+ * nothing to save leaves an empty file, but that is not named. */
 static bool named_files_are_there(struct hf_scene *s, const struct hf_folder *f, const char *text,
                                   size_t len)
 {
     for (size_t i = 0; i + 2 < len; i++) {
+        char name[64];
         if (text[i] != '_' || text[i + 1] != '_') {
             continue;
         }
-        char name[64] = "";
-        size_t n = 0;
-        while (n + 1 < sizeof(name) && i + n < len && text[i + n] >= '.' && text[i + n] <= 'z') {
-            name[n] = text[i + n];
-            n++;
-            name[n] = '\0';
-            if (hf_name_like(name, "__#_#.distcp", NULL) ||
-                hf_name_like(name, "__#_#.safetensors", NULL)) {
-                break;
-            }
-        }
-        bool data = hf_name_like(name, "__#_#.distcp", NULL) ||
-                    hf_name_like(name, "__#_#.safetensors", NULL);
-        if (data && !hf_scene_need_in(s, f, name)) {
+        data_name(text + i, len - i, name, sizeof(name));
+        const struct hf_item *item = name[0] == '\0' ? NULL : hf_folder_find(f, name);
+        if (name[0] != '\0' && (item == NULL || !item->regular || item->size == 0)) {
+            hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is %s", name,
+                         item == NULL ? "missing" : "empty");
             return false;
         }
     }
     return true;
 }
 
-/* Each data file is a row of what torch.save wrote: it ends as a zip does. */
-static bool data_ends(struct hf_scene *s, const struct hf_folder *f)
+static bool data_files_are_whole(struct hf_scene *s, const struct hf_folder *f, int64_t meta_ns)
 {
-    for (size_t i = 0; i < f->len; i++) {
-        const struct hf_item *item = &f->items[i];
-        if (!item->regular || !hf_name_like(item->name, "__#_#.distcp", NULL)) {
-            continue;
-        }
-        char end[22] = "";
-        HF_CLEANUP(hf_closep) int fd = openat(f->fd, item->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0 || item->size < sizeof(end) ||
-            pread(fd, end, sizeof(end), (off_t)(item->size - sizeof(end))) != sizeof(end) ||
-            memcmp(end, "PK\5\6", 4) != 0) {
-            hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is cut", item->name);
+    size_t at = 0;
+    for (const struct hf_item *item = hf_folder_next_like(f, DATA, &at, NULL); item != NULL;
+         item = hf_folder_next_like(f, DATA, &at, NULL)) {
+        if (!hf_scene_need_in(s, f, item->name)) {
             return false;
+        }
+        if (item->mtime_ns > meta_ns) {
+            hf_scene_say(s, HF_LAYOUT_UNSURE, "'%s' is newer than '.metadata': being overwritten?",
+                         item->name);
         }
     }
     return true;
@@ -403,35 +526,15 @@ static bool data_ends(struct hf_scene *s, const struct hf_folder *f)
 
 bool hf_scene_need_dcp(struct hf_scene *s, const struct hf_folder *f)
 {
+    if (!hf_scene_need_in(s, f, ".metadata")) {
+        return false;
+    }
     const struct hf_item *meta = hf_folder_find(f, ".metadata");
-    if (meta == NULL || !meta->regular || meta->size == 0) {
-        hf_scene_say(s, HF_LAYOUT_PARTIAL, "'.metadata' is missing%s",
-                     meta != NULL ? ", or empty" : "");
-        return false;
-    }
-    if (meta->size > METADATA_MAX) {
-        return data_ends(s, f);
-    }
-    HF_CLEANUP(hf_closep) int fd = openat(f->fd, ".metadata", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    HF_CLEANUP(hf_freep) char *text = hf_calloc((size_t)meta->size, 1);
     size_t len = 0;
-    for (ssize_t n = 1; fd >= 0 && n > 0 && len<meta->size; len += n> 0 ? (size_t)n : 0) {
-        n = pread(fd, text + len, (size_t)meta->size - len, (off_t)len);
-    }
-    if (len != meta->size || text[len - 1] != '.') {
-        hf_scene_say(s, HF_LAYOUT_PARTIAL, "'.metadata' is cut");
+    HF_CLEANUP(hf_freep) char *text = hf_folder_read(f, ".metadata", METADATA_MAX, &len);
+    if (text == NULL || len == 0) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "'.metadata' cannot be read");
         return false;
     }
-    if (!named_files_are_there(s, f, text, len) || !data_ends(s, f)) {
-        return false;
-    }
-    for (size_t i = 0; i < f->len; i++) {
-        if (f->items[i].regular && hf_name_like(f->items[i].name, "__#_#.distcp", NULL) &&
-            f->items[i].mtime_ns > meta->mtime_ns) {
-            hf_scene_say(s, HF_LAYOUT_UNSURE, "'%s' is newer than '.metadata': being overwritten?",
-                         f->items[i].name);
-            break;
-        }
-    }
-    return true;
+    return named_files_are_there(s, f, text, len) && data_files_are_whole(s, f, meta->mtime_ns);
 }

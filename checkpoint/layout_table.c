@@ -25,7 +25,7 @@ const struct hf_layout_row hf_layout_rows[] = {
     {"keras",             false, hf_is_keras,         hf_judge_box},
     {"tensorflow",        false, hf_is_tensorflow,    hf_judge_tensorflow},
     {"paddle",            false, hf_is_paddle,        hf_judge_paddle},
-    {"timm",              false, hf_is_timm,          hf_judge_box},
+    {"timm",              false, hf_is_timm,          hf_judge_timm},
     {"lightning",         false, hf_is_lightning,     hf_judge_box},
     {"torch",             false, hf_is_torch,         hf_judge_box},
     {"safetensors",       false, hf_is_safetensors,   hf_judge_box},
