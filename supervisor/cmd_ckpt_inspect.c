@@ -84,7 +84,8 @@ int hf_ckpt_inspect(struct hf_cmd_ctx *ctx, const char *dir)
     HF_CLEANUP(hf_freep) char *path = realpath(dir, NULL);
     struct hf_layout_looks looks = {0};
     struct hf_err err = {0};
-    if (hf_layout_scan(path != NULL ? path : dir, 0, &looks, &err) != HF_OK) {
+    uint32_t ranks = (uint32_t)hf_set_int(ctx->settings, HF_SET_RANKS);
+    if (hf_layout_scan(path != NULL ? path : dir, ranks, &looks, &err) != HF_OK) {
         hf_hint(&err, err.code, "Name the folder that the training program saves into.");
         hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "nothing to inspect");
         return HF_EXIT_FAIL;

@@ -59,6 +59,7 @@ enum hf_set_id {
     HF_SET_RECOVER,
     HF_SET_ATTEMPT,
     HF_SET_JSON,
+    HF_SET_RANKS,
     HF_SET_LOG_FORMAT,
     HF_SET_QUIET,
     HF_SET_DEBUG,

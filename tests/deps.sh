@@ -73,3 +73,13 @@ if [ "$mode" = all ] && ! cmp -s tests/requirements.txt .venv/installed.txt; the
     .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
     cp tests/requirements.txt .venv/installed.txt
 fi
+
+# The frameworks that the tests take checkpoints from (docs/frameworks.md); DeepSpeed without
+# compiling anything.
+frameworks=tests/requirements-frameworks.txt
+if [ "$mode" = all ] && ! cmp -s "$frameworks" .venv/frameworks.txt; then
+    echo "installing into .venv: the training frameworks of $frameworks"
+    DS_BUILD_OPS=0 .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps \
+        -r "$frameworks"
+    cp "$frameworks" .venv/frameworks.txt
+fi
