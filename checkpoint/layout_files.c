@@ -43,6 +43,7 @@ bool hf_name_is_foreign(const char *name)
                                            "latest_universal",
                                            "checkpoint",
                                            "training_args.bin",
+                                           "*.bkp",
                                            "*-unfinished"};
     for (size_t i = 0; i < HF_COUNT(patterns); i++) {
         if (hf_name_like(name, patterns[i], NULL)) {
@@ -183,6 +184,17 @@ void hf_judge_composer(struct hf_scene *s)
 
 /* ---- Keras BackupAndRestore: weights, then a JSON ---- */
 
+#define SPARE_WEIGHTS  "latest.weights.h5.bkp"
+#define SPARE_METADATA "training_metadata.json.bkp"
+
+/* With double_checkpoint the weights before are kept, and read when the newest cannot be. */
+static bool has_spare(const struct hf_scene *s)
+{
+    struct hf_box_look box;
+    hf_box_judge(s->in->fd, SPARE_WEIGHTS, &box);
+    return box.state == HF_BOX_WHOLE && hf_folder_has(s->in, SPARE_METADATA);
+}
+
 bool hf_is_keras_backup(const struct hf_scene *s)
 {
     return named(s, "latest.weights.h5");
@@ -199,10 +211,15 @@ void hf_judge_keras_backup(struct hf_scene *s)
         }
         return;
     }
-    /* With double_checkpoint the ones before are kept, and read where the newest are broken. */
     hf_scene_add_root(s, "training_metadata.json");
-    hf_scene_add_root(s, "latest.weights.h5.bkp");
-    hf_scene_add_root(s, "training_metadata.json.bkp");
+    hf_scene_add_root(s, SPARE_WEIGHTS);
+    hf_scene_add_root(s, SPARE_METADATA);
+    struct hf_box_look weights;
+    hf_box_judge(s->in->fd, s->item->name, &weights);
+    if (weights.state == HF_BOX_SHORT && has_spare(s)) {
+        hf_scene_say(s, HF_LAYOUT_UNSURE, "%s; Keras then reads the copies before it", weights.why);
+        return;
+    }
     if (!hf_scene_need_in(s, s->in, s->item->name) ||
         !hf_scene_need_in(s, s->in, "training_metadata.json")) {
         return;

@@ -247,6 +247,30 @@ static void test_dcp_as_torch_wrote_it(void **state)
     remove_tree(folder);
 }
 
+/* Keras writes over its only copy, but for double_checkpoint: then it reads the copy before. */
+static void test_c10_keras_spare_copies(void **state)
+{
+    (void)state;
+    char *folder = temp_folder();
+    put_in(folder, "latest.weights.h5", MAKE_RAW, NULL);
+    put_in(folder, "training_metadata.json", MAKE_TEXT, "{\"epoch\": 2}");
+    struct hf_layout_looks looks = scan_folder(folder, 0);
+    expect_state(&looks, "latest.weights.h5", HF_LAYOUT_PARTIAL);
+    hf_layout_looks_release(&looks);
+    put_in(folder, "latest.weights.h5.bkp", MAKE_HDF5, NULL);
+    put_in(folder, "training_metadata.json.bkp", MAKE_TEXT, "{\"epoch\": 1}");
+    looks = scan_folder(folder, 0);
+    assert_int_equal(looks.len, 1);
+    expect_state(&looks, "latest.weights.h5", HF_LAYOUT_UNSURE);
+    assert_int_equal(looks.items[0].roots.len, 4);
+    hf_layout_looks_release(&looks);
+    put_in(folder, "latest.weights.h5.bkp", MAKE_RAW, NULL);
+    looks = scan_folder(folder, 0);
+    expect_state(&looks, "latest.weights.h5", HF_LAYOUT_PARTIAL);
+    hf_layout_looks_release(&looks);
+    remove_tree(folder);
+}
+
 /* ---- links ---- */
 
 static void test_o2_links(void **state)
@@ -427,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_files_of_others),
         cmocka_unit_test(test_dcp_as_torch_wrote_it),
+        cmocka_unit_test(test_c10_keras_spare_copies),
         cmocka_unit_test(test_o2_links),
         cmocka_unit_test(test_o2_content_behind_links),
         cmocka_unit_test(test_trackers),
