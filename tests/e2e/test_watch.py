@@ -9,12 +9,13 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from support import LONG, loop_digest, shell, trainer, until
+from support import LONG, PYTHON, loop_digest, shell, trainer, until
 
 HELD = ".holdfast-held"
 ASIDE = ".holdfast-aside"
@@ -166,6 +167,29 @@ def test_what_is_being_written_is_waited_for(hf, out):
     assert child.wait() == 75
     assert steps_of(hf) == [10]
     assert hf.events("verdict")[-1]["reason"] == "notice"
+
+
+def test_what_was_complete_before_the_question_is_no_answer(hf, out):
+    """--save-signal: a checkpoint that nobody had looked at yet, and then the one asked for."""
+    out.mkdir()
+    script = ("import os, signal, sys, time\n"
+              "def save(*_):\n"
+              "    time.sleep(0.6)\n"
+              "    open('.t', 'w').write('x')\n"
+              "    os.rename('.t', 'step_20')\n"
+              "os.chdir(sys.argv[1])\n"
+              "signal.signal(signal.SIGUSR2, save)\n"
+              "print('ready', flush=True)\n"
+              "while True: time.sleep(0.02)\n")
+    child = hf.run_start(f"--checkpoint-dir={out}", "--save-signal=USR2", "--keep=0",
+                         command=[PYTHON, "-c", script, out])
+    child.waits_for_output("ready")
+    (out / ".s").write_text("x")
+    os.utime(out / ".s", (time.time() - 1,) * 2)
+    (out / ".s").rename(out / "step_10")
+    child.kill(15)
+    assert child.wait() == 75
+    assert steps_of(hf) == [10, 20]
 
 
 def test_at_rest(hf, out):
