@@ -80,6 +80,7 @@ struct hf_attempt {
     bool stop_sent;            /* the stop signal: never twice */
     bool hidden_told;          /* that environments cannot be read */
     bool otherwise;            /* the final save was asked for by signal or command */
+    int64_t otherwise_wall_ms; /* when: files of its answer are newer */
     uint64_t outside_until_ns; /* so long ranks outside of the tree are waited for; 0: not yet */
     char outside[256];         /* those that were left; "" */
     /* signs of life */

@@ -176,6 +176,7 @@ bool hf_sup_ask_otherwise(struct hf_sup *sup, uint64_t by_ns)
         asked = start_command(sup, words, by_ns) || asked;
     }
     sup->at.otherwise = asked;
+    sup->at.otherwise_wall_ms = hf_wall_ms();
     return asked;
 }
 

@@ -458,6 +458,7 @@ static void take(struct looking *lk, struct item *it)
         return;
     }
     out->any = true;
+    out->newest_ns = it->cand.newest_ns;
     out->roots = it->roots;
     it->roots = (struct hf_strv){0};
     out->stamps = it->stamps;

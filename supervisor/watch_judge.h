@@ -68,7 +68,8 @@ struct hf_judge_in {
 };
 
 struct hf_judge_out {
-    bool any; /* the next five are filled */
+    bool any;          /* the next six are filled */
+    int64_t newest_ns; /* the latest time of change of a file, by the filesystem's clock */
     struct hf_layout_look look;
     struct hf_strv roots; /* of the look, those that can be stored */
     struct hf_stamps stamps;

@@ -195,8 +195,10 @@ static void looked(struct hf_watchdir *w, struct errand *e)
         hf_hints_add(w->hints, out->folders.items[i]);
     }
     if (w->final_from != 0 && e->serves >= w->final_from) {
-        /* What is found first was complete already; what is found later is what was waited for. */
+        /* What is found first was complete already; what is found later is what was waited for, and
+         * the one that the program begins next is not. */
         w->waiting = out->making && !(out->any && w->final_looked);
+        w->final_from = w->waiting ? w->final_from : 0;
         w->final_looked = true;
     }
     if (out->any) {

@@ -389,6 +389,9 @@ static void waiting_for_the_last_one(void **state)
     until_calm(s);
     assert_string_equal(hf_buf_str(&s->found), "checkpoint-1=1 checkpoint-2=2 ");
     hf(s, "ckpt", 3, false);
+    hf_watchdir_scan(s->w);
+    until_calm(s); /* it began too late to be waited for */
+    assert_string_equal(hf_buf_str(&s->found), "checkpoint-1=1 checkpoint-2=2 ");
     hf_watchdir_ended(s->w, false);
     until_calm(s); /* nobody will finish it any more */
     assert_string_equal(hf_buf_str(&s->found), "checkpoint-1=1 checkpoint-2=2 ");
