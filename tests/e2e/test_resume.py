@@ -91,6 +91,19 @@ def test_d4_a_program_that_does_not_load_is_warned_of(hf):
 # --- when it is saved ---------------------------------------------------------------------------
 
 
+def test_d3_the_same_command_starts_clean_and_then_resumes(hf):
+    """D3: nothing has to be said differently the first time, when there is no checkpoint yet, and
+    what the preemption saved is what the second start takes."""
+    command = looped(300)
+    first = hf.preempt(command, after=10)
+    assert "start 0\n" in first.out
+    saved = hf.events("verdict", 1)[-1]
+    assert saved["reason"] == "notice"
+    second = hf.run(command=command)
+    assert f"start {saved['step'] + 1}\n" in second.out
+    assert f"digest {loop_digest(300)}" in second.out
+
+
 def test_saves_in_between(hf):
     child = hf.run("--every=150ms", command=looped(60, "--step-ms", 20))
     assert child.status == 0
