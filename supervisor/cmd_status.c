@@ -63,10 +63,23 @@ static void judge(cJSON *obj, bool supervised)
 static cJSON *nothing_known(const struct hf_rundir *r)
 {
     static const char *const unknown[] = {
-        "store_kind",  "since",        "attempt", "supervisor_pid",
-        "command_pid", "protected_by", "ranks",   "every_ms",
-        "watch",       "notice",       "save",    "heartbeat",
-        "outcome",     "exit_status",  "updated", "store_silent_since",
+        "store_kind",
+        "since",
+        "attempt",
+        "supervisor_pid",
+        "command_pid",
+        "protected_by",
+        "ranks",
+        "every_ms",
+        "log",
+        "watch",
+        "notice",
+        "save",
+        "heartbeat",
+        "outcome",
+        "exit_status",
+        "updated",
+        "store_silent_since",
     };
     cJSON *obj = hf_json_obj();
     hf_json_add_str(obj, "run", r->name);
@@ -155,6 +168,25 @@ static void print_watch(FILE *out, const cJSON *obj)
             why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
+/* Only what is wrong with the command's log. */
+static void print_log(FILE *out, const cJSON *obj)
+{
+    const cJSON *log = hf_json_opt(obj, "log");
+    if (!cJSON_IsObject(log)) {
+        return;
+    }
+    int64_t dropped = hf_json_opt_int(log, "dropped_bytes", 0);
+    const char *why = hf_json_opt_str(log, "why", NULL);
+    if (dropped > 0) {
+        fprintf(out, "  log         %" PRId64 " bytes are missing%s%s\n", dropped,
+                why != NULL ? ": " : "", why != NULL ? why : "");
+    }
+    if (hf_json_opt_bool(log, "store_failing", false)) {
+        fprintf(out, "  log         does not reach the store since %s\n",
+                hf_json_opt_str(log, "stored_at", "the start"));
+    }
+}
+
 static void print_one(FILE *out, const cJSON *obj)
 {
     char age[HF_DURATION_STRLEN + 8];
@@ -183,6 +215,7 @@ static void print_one(FILE *out, const cJSON *obj)
             : hf_json_opt_bool(obj, "unprotected", false) ? "nothing: unprotected"
                                                           : "unknown");
     print_watch(out, obj);
+    print_log(out, obj);
     const cJSON *notice = hf_json_opt(obj, "notice");
     if (cJSON_IsObject(notice)) {
         fprintf(out, "  NOTICE      the machine goes at %s\n",

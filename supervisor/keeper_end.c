@@ -51,7 +51,7 @@ static void write_exit(struct hf_role *r)
     enum hf_rc rc = hf_buf_addf(&b, NULL,
                                 "{\"status\":%d,\"at_wall_ms\":%" PRId64
                                 ",\"exec_errno\":%d,\"log_dropped_bytes\":%" PRIu64 "}\n",
-                                r->status, hf_wall_ms(), r->exec_errno, r->log_dropped);
+                                r->status, hf_wall_ms(), r->exec_errno, r->log.dropped);
     if (rc == HF_OK) {
         rc = hf_fs_write(path, hf_buf_span(&b), 0600, true, NULL);
     }
@@ -231,6 +231,7 @@ static void drain(struct hf_role *r, uint64_t now)
     if (drained) {
         HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/k", r->dir);
         (void)unlink(path);
+        hf_log_tell(r, true);
         hf_role_tell(r, HF_WIRE_GONE, r->status, 0, NULL);
         r->done = true;
     }
