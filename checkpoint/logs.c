@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "checkpoint/logs.h"
 #include "checkpoint/objects.h"
 
@@ -73,6 +74,24 @@ static enum hf_rc line_parse(struct hf_span text, struct hf_log_piece *ret, stru
     return HF_OK;
 }
 
+/* As ZSTD_compress, and with a checksum of the content. */
+static size_t compress(void *out, size_t room, struct hf_span raw)
+{
+    ZSTD_CCtx *ctx = ZSTD_createCCtx();
+    if (ctx == NULL) {
+        hf_out_of_memory();
+    }
+    size_t n = ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
+    if (!ZSTD_isError(n)) {
+        n = ZSTD_CCtx_setParameter(ctx, ZSTD_c_checksumFlag, 1);
+    }
+    if (!ZSTD_isError(n)) {
+        n = ZSTD_compress2(ctx, out, room, raw.ptr, raw.len);
+    }
+    ZSTD_freeCCtx(ctx);
+    return n;
+}
+
 enum hf_rc hf_log_pack(const struct hf_log_piece *piece, struct hf_span raw, struct hf_buf *ret,
                        struct hf_err *err)
 {
@@ -84,7 +103,7 @@ enum hf_rc hf_log_pack(const struct hf_log_piece *piece, struct hf_span raw, str
     HF_TRY(hf_buf_add(ret, line, strlen(line), err));
     size_t room = ZSTD_compressBound(raw.len);
     HF_CLEANUP(hf_freep) char *packed = hf_calloc(1, room);
-    size_t n = ZSTD_compress(packed, room, raw.ptr, raw.len, LEVEL);
+    size_t n = compress(packed, room, raw);
     if (ZSTD_isError(n)) {
         return hf_fail(err, HF_EINTERNAL, "compress a log piece: %s", ZSTD_getErrorName(n));
     }

@@ -158,25 +158,27 @@ static size_t put(struct hf_logring *r, const char *data, size_t len)
     return (size_t)n;
 }
 
-/* The line that says how much is missing here. False: not all of it is out. */
+/* The line that says how much is missing here; until it is begun it tells of all. False: not all of
+ * it is out. */
 static bool put_mark(struct hf_logring *r)
 {
-    if (r->mark_len == 0) {
-        int n = snprintf(r->mark, sizeof r->mark,
-                         "%s[holdfast: %" PRIu64 " bytes of output are missing here: %s]\n",
-                         r->whole_line ? "" : "\n", r->missing, strerrordesc_np(r->why));
-        r->mark_len = (size_t)n;
-        r->mark_off = 0;
-        r->missing = 0;
-    }
-    while (r->mark_off < r->mark_len) {
+    while (r->missing > 0 || r->mark_len > 0) {
+        if (r->mark_off == 0) {
+            int len = snprintf(r->mark, sizeof r->mark,
+                               "%s[holdfast: %" PRIu64 " bytes of output are missing here: %s]\n",
+                               r->whole_line ? "" : "\n", r->missing, strerrordesc_np(r->why));
+            r->mark_len = (size_t)len;
+        }
         size_t n = put(r, r->mark + r->mark_off, r->mark_len - r->mark_off);
         if (n == 0) {
             return false;
         }
+        r->missing = r->mark_off == 0 ? 0 : r->missing;
         r->mark_off += n;
+        if (r->mark_off == r->mark_len) {
+            r->mark_off = r->mark_len = 0;
+        }
     }
-    r->mark_len = 0;
     return true;
 }
 
@@ -185,7 +187,7 @@ void hf_logring_add(struct hf_logring *r, struct hf_span data, uint64_t now_ns, 
     const char *at = data.ptr;
     size_t left = data.len;
     while (left > 0) {
-        if ((r->missing > 0 || r->mark_len > 0) && !put_mark(r)) {
+        if (!put_mark(r)) {
             break;
         }
         size_t n = put(r, at, left);

@@ -55,6 +55,11 @@ static void look(void *user);
 
 /* ---- on a worker ---- */
 
+static enum hf_rc not_ours(const struct job *j, struct hf_err *err)
+{
+    return hf_fail(err, HF_EEXISTS, "the output of attempt %u is kept by another", j->attempt);
+}
+
 static enum hf_rc find_place(struct job *j, const struct hf_call *c, struct hf_err *err)
 {
     struct hf_log_piece piece = {.offset = 0};
@@ -67,6 +72,9 @@ static enum hf_rc find_place(struct job *j, const struct hf_call *c, struct hf_e
         uint64_t end = piece.offset + raw.len;
         hf_buf_release(&raw);
         HF_TRY(rc);
+        if (strcmp(piece.nonce, j->nonce) != 0) {
+            return not_ours(j, err);
+        }
         j->place.end = end;
     }
     j->place.last = last;
@@ -102,8 +110,7 @@ static enum hf_rc put_piece(struct job *j, const struct hf_call *c, uint64_t at,
     if (rc == HF_EEXISTS) {
         /* An earlier try that was thought to have failed. */
         if (strcmp(other.nonce, j->nonce) != 0 || other.offset < j->place.end) {
-            return hf_fail(err, HF_EEXISTS, "the output of attempt %u is kept by another",
-                           j->attempt);
+            return not_ours(j, err);
         }
         piece = other;
         raw.len = (size_t)other_len;

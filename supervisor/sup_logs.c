@@ -23,6 +23,7 @@ void hf_sup_log_dropped(void *user, uint64_t bytes, int num)
     hf_json_add_int(f, "bytes", (int64_t)bytes);
     hf_json_add_str(f, "why", num != 0 ? strerrordesc_np(num) : NULL);
     hf_event(&sup->events, at->claim.attempt, "log-dropped", f);
+    hf_sup_status_changed(sup);
     if (num != 0 && !at->log_told) {
         at->log_told = true;
         hf_log(&sup->log, HF_LOG_WARN,
@@ -62,6 +63,7 @@ static void on_trouble(void *user, const struct hf_err *err)
     hf_json_add_bool(f, "ok", err == NULL);
     hf_json_add_str(f, "why", err != NULL ? err->msg : NULL);
     hf_event(&sup->events, sup->at.claim.attempt, "log-store", f);
+    hf_sup_status_changed(sup);
     if (err != NULL) {
         hf_log_err(&sup->log, HF_LOG_WARN, err,
                    "the command's output does not reach the store, it is tried again");
