@@ -34,8 +34,13 @@ static void emit_text(const struct hf_log *log, enum hf_log_level level, const c
     char line[LINE_MAX_BYTES + 64];
     const char *mark = level == HF_LOG_INFO ? "" : level_names[level];
     HF_CLEANUP(hf_freep) char *clean = hf_text_clean(msg);
-    int n = snprintf(line, sizeof(line) - 3, "%s%s%s%s", log->prefix != NULL ? log->prefix : "",
-                     mark, mark[0] != '\0' ? ": " : "", clean);
+    char utc[HF_UTC_STRLEN] = "";
+    if (log->stamp) {
+        (void)hf_utc_format(hf_wall_ms(), utc);
+    }
+    int n =
+        snprintf(line, sizeof(line) - 3, "%s%s%s%s%s%s", utc, log->stamp ? " " : "",
+                 log->prefix != NULL ? log->prefix : "", mark, mark[0] != '\0' ? ": " : "", clean);
     size_t len = n < 0 ? 0 : (size_t)n;
     if (len > sizeof(line) - 4) {
         len = sizeof(line) - 4;

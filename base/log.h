@@ -17,6 +17,7 @@ struct hf_log {
     enum hf_log_level min;
     enum hf_log_format format;
     const char *prefix; /* "holdfast: " before each text line; borrowed */
+    bool stamp;         /* begin text lines with the time */
     bool crlf;          /* end text lines with \r\n: the terminal is in raw mode */
 };
 

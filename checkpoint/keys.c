@@ -67,6 +67,12 @@ const char *hf_key_block(char *out, const char *run, const struct hf_block *b)
     return out;
 }
 
+const char *hf_key_log(char *out, const char *run, uint32_t attempt, uint32_t number)
+{
+    snprintf(out, HF_KEY_MAX, "%s/logs/%06" PRIu32 "/%06" PRIu32 ".log.zst", run, attempt, number);
+    return out;
+}
+
 void hf_prefix_of(char out[HF_PREFIX_STRLEN], uint32_t attempt, uint32_t number, const char *nonce)
 {
     snprintf(out, HF_PREFIX_STRLEN, "%06" PRIu32 "-%06" PRIu32 "-%.8s", attempt % 1000000000u,

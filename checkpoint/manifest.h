@@ -163,6 +163,7 @@ const char *hf_key_end(char *out, const char *run, uint32_t attempt);
 const char *hf_key_decision(char *out, const char *run, uint32_t attempt, uint32_t number);
 const char *hf_key_retired(char *out, const char *run, uint32_t attempt, uint32_t number);
 const char *hf_key_block(char *out, const char *run, const struct hf_block *b);
+const char *hf_key_log(char *out, const char *run, uint32_t attempt, uint32_t number);
 /* The number of a claim's key, 0: another key. Of a decision's key (false: another key). */
 uint32_t hf_key_read_claim(const char *key, const char *run);
 bool hf_key_read_decision(const char *key, const char *run, uint32_t *ret_attempt,

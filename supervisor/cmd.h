@@ -34,6 +34,7 @@ struct hf_cmd_ctx {
     char *const *env;   /* the whole environment as Holdfast got it */
     struct hf_log *log; /* stderr, as --quiet, --debug and --log-format say */
     FILE *out;          /* stdout; flushed and checked by the dispatcher */
+    int detach_fd;      /* run --detach: who waits for the start hears of it here; 0: nobody */
     const struct hf_inherited *inherited;
 };
 

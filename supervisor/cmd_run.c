@@ -63,6 +63,10 @@ static int run(struct hf_cmd_ctx *ctx)
     if (is_one_rank(ctx)) {
         return HF_EXIT_OWN;
     }
+    int status = HF_EXIT_OK;
+    if (hf_set_bool(ctx->settings, HF_SET_DETACH) && hf_sup_detach(ctx, &status)) {
+        return status;
+    }
     return hf_sup_run(ctx);
 }
 

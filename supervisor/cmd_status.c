@@ -123,6 +123,25 @@ static void print_evidence(FILE *out, const cJSON *obj, int64_t now_ms)
     }
 }
 
+/* Only what is wrong with the command's log. */
+static void print_log(FILE *out, const cJSON *obj)
+{
+    const cJSON *log = hf_json_opt(obj, "log");
+    if (!cJSON_IsObject(log)) {
+        return;
+    }
+    int64_t dropped = hf_json_opt_int(log, "dropped_bytes", 0);
+    const char *why = hf_json_opt_str(log, "why", NULL);
+    if (dropped > 0) {
+        line(out, "log", "%" PRId64 " bytes are missing%s%s", dropped, why != NULL ? ": " : "",
+             why != NULL ? why : "");
+    }
+    if (hf_json_opt_bool(log, "store_failing", false)) {
+        line(out, "log", "does not reach the store since %s",
+             hf_json_opt_str(log, "stored_at", "the start"));
+    }
+}
+
 static void print_one(FILE *out, const cJSON *obj)
 {
     char text[32];
@@ -148,6 +167,7 @@ static void print_one(FILE *out, const cJSON *obj)
          : hf_json_opt_bool(obj, "unprotected", false) ? "nothing: unprotected"
                                                        : "unknown");
     print_watch(out, obj, now_ms);
+    print_log(out, obj);
     const cJSON *notice = hf_json_opt(obj, "notice");
     if (cJSON_IsObject(notice)) {
         line(out, "NOTICE", "the machine goes at %s, %s",

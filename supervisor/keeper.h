@@ -5,7 +5,7 @@
  * the supervisor and serves the next one through the socket "k" in the attempt's folder. This
  * header has both sides: the role's entry point and the supervisor's client (loop thread only).
  *
- * Files in the attempt's folder: "k" socket, "log" the command's output as it came,
+ * Files in the attempt's folder: "k" socket, "log.*" the command's output as it came (logring.h),
  * "keeper.json" {pid, start, boot_id, command_pid, command_start, cgroup: its folder or ""}, "exit"
  * {status: raw wait status, at_wall_ms, exec_errno: 0 or why it never ran, forced: it was sent
  * SIGKILL by its keeper, log_dropped_bytes} written with fsync and rename when the command itself
@@ -56,6 +56,9 @@ struct hf_keeper_cb {
     /* No process of the tree is left, all output is out, the keeper has ended and is reaped.
      * Last callback. */
     void (*gone)(void *user, int status);
+    /* Bytes of the output found no room in the log, so many since the attempt began: errno of the
+     * last write, 0 when the log is written again. Training is not held up. */
+    void (*log_dropped)(void *user, uint64_t bytes, int num);
     /* The keeper died before that, or serves another supervisor; the tree may live. Last
      * callback. */
     void (*lost)(void *user);
@@ -68,6 +71,7 @@ struct hf_keeper_spec {
     const char *token; /* the claim's nonce; by it the tree is found when the keeper is dead */
     const struct hf_inherited *inherited;
     uint32_t linger_ms; /* what descendants get after the command's own end */
+    uint64_t log_limit; /* bytes of the log, at least 64 KiB; the oldest go */
 };
 
 /* Starts a keeper and, through it, the command. Descriptors 0, 1, 2 (which must be open) and all

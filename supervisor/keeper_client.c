@@ -104,6 +104,9 @@ static void dispatch(struct hf_keeper *k, const struct hf_wire_msg *msg)
     case HF_WIRE_RAW:
         k->raw = msg->a != 0;
         return;
+    case HF_WIRE_LOG_DROPPED:
+        k->cb.log_dropped(k->user, msg->b, (int)msg->a);
+        return;
     case HF_WIRE_GONE:
         k->gone = true; /* told when the keeper itself has ended and is reaped */
         k->status = (int)msg->a;
@@ -279,6 +282,7 @@ static enum hf_rc add_spec(struct hf_buf *b, const struct hf_keeper_spec *spec, 
     HF_TRY(hf_wire_add(b, spec->token, strlen(spec->token), err));
     HF_TRY(hf_wire_add(b, spec->inherited, sizeof *spec->inherited, err));
     HF_TRY(hf_wire_add(b, &spec->linger_ms, sizeof spec->linger_ms, err));
+    HF_TRY(hf_wire_add(b, &spec->log_limit, sizeof spec->log_limit, err));
     HF_TRY(hf_wire_add(b, &foreground, sizeof foreground, err));
     HF_TRY(add_list(b, spec->argv, err));
     return add_list(b, spec->env, err);

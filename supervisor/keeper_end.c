@@ -54,7 +54,7 @@ static void write_exit(struct hf_role *r)
         &b, NULL,
         "{\"status\":%d,\"at_wall_ms\":%" PRId64
         ",\"exec_errno\":%d,\"forced\":%s,\"log_dropped_bytes\":%" PRIu64 "}\n",
-        r->status, hf_wall_ms(), r->exec_errno, r->killed ? "true" : "false", r->log_dropped);
+        r->status, hf_wall_ms(), r->exec_errno, r->killed ? "true" : "false", r->log.dropped);
     if (rc == HF_OK) {
         rc = hf_fs_write(path, hf_buf_span(&b), 0600, true, NULL);
     }
@@ -254,6 +254,7 @@ static void drain(struct hf_role *r, uint64_t now)
     if (drained) {
         HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/k", r->dir);
         (void)unlink(path);
+        hf_log_tell(r, true);
         hf_role_tell(r, HF_WIRE_GONE, r->status, 0, NULL);
         r->done = true;
     }

@@ -70,6 +70,7 @@ bool hf_role_read_spec(struct hf_role *r, struct hf_span body)
     bool ok = cut_text(&body, &r->dir) && cut_text(&body, &r->token) &&
               cut_exact(&body, &r->inherited, sizeof r->inherited) &&
               cut_exact(&body, &r->linger_ms, sizeof r->linger_ms) &&
+              cut_exact(&body, &r->log_limit, sizeof r->log_limit) &&
               cut_exact(&body, &foreground, sizeof foreground) && cut_list(&body, &r->argv) &&
               cut_list(&body, &r->env) && r->argv.len > 0;
     r->tty.foreground = foreground != 0;

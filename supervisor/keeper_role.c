@@ -69,6 +69,8 @@ static void tell_history(struct hf_role *r)
             hf_role_tell(r, HF_WIRE_EXITED, r->status, r->killed, NULL);
         }
     }
+    r->log_told_bytes = 0;
+    hf_log_tell(r, true);
 }
 
 static void go_on(struct hf_role *r, bool foreground)
@@ -322,8 +324,11 @@ static bool learn(struct hf_role *r)
     bool ok = msg.type == HF_WIRE_SPEC && hf_role_read_spec(r, msg.body);
     hf_wire_drop(&r->wire, &msg);
     r->listen_fd = hf_wire_take_fd(&r->wire, 0);
-    r->log_fd = hf_wire_take_fd(&r->wire, 1);
-    return ok && r->listen_fd >= 0 && r->log_fd >= 0 && listen(r->listen_fd, 8) == 0;
+    int log = hf_wire_take_fd(&r->wire, 1);
+    if (ok && log >= 0) {
+        hf_logring_init(&r->log, r->dir, log, r->log_limit);
+    }
+    return ok && r->listen_fd >= 0 && log >= 0 && listen(r->listen_fd, 8) == 0;
 }
 
 static void role_release(struct hf_role *r)
@@ -335,7 +340,7 @@ static void role_release(struct hf_role *r)
     }
     hf_closep(&r->signal_fd);
     hf_closep(&r->listen_fd);
-    hf_closep(&r->log_fd);
+    hf_logring_release(&r->log);
     hf_wire_close(&r->next);
     hf_wire_close(&r->wire);
     hf_procs_release(&r->told);
@@ -359,7 +364,8 @@ int hf_keeper_main(int argc, char **argv)
         return 125;
     }
     struct hf_role *r = HF_NEW(struct hf_role);
-    r->signal_fd = r->listen_fd = r->log_fd = r->exec_fd = r->next.fd = r->cgroup.procs = -1;
+    r->signal_fd = r->listen_fd = r->exec_fd = r->next.fd = r->cgroup.procs = -1;
+    r->log.fd = r->log.times_fd = -1;
     r->tty.master = r->tty.slave = r->tty.real = r->tty.in = -1;
     for (size_t i = 0; i < HF_COUNT(r->streams); i++) {
         r->streams[i].src = r->streams[i].sink.fd = -1;

@@ -15,6 +15,7 @@
 #include "supervisor/cgroup.h"
 #include "supervisor/keeper.h"
 #include "supervisor/keeper_wire.h"
+#include "supervisor/logring.h"
 #include "supervisor/tree.h"
 
 #define HF_KEEPER_WORD   "holdfast-keeper"
@@ -65,13 +66,17 @@ struct hf_role {
     uint32_t linger_ms;
     mode_t umask;
 
-    int signal_fd, listen_fd, log_fd;
+    int signal_fd, listen_fd;
+    struct hf_logring log;
+    uint64_t log_limit;      /* from the spec */
+    uint64_t log_told_bytes; /* of what was dropped: the supervisor knows of so much, */
+    uint64_t log_told_ns;    /* since then */
+    int log_told_why;
     int exec_fd;         /* closes at the command's exec; -1: known */
     struct hf_wire wire; /* the supervisor */
     struct hf_wire next; /* a connection that has not said what it wants */
     struct hf_stream streams[2];
     struct hf_tty tty;
-    uint64_t log_dropped;
 
     struct hf_cgroup cgroup; /* holds the command and all that it starts, where there is one */
     pid_t command;           /* 0: not started */
@@ -107,6 +112,8 @@ void hf_streams_pump(struct hf_role *r);
 bool hf_streams_drained(struct hf_role *r); /* pumps; with no writer left, is all of it out? */
 int hf_reopen(int fd, int flags); /* our own non-blocking description of the same file, or -1 */
 bool hf_same_description(int a, int b);
+void hf_log_tell(struct hf_role *r, bool at_once); /* what the log lost, if the supervisor */
+                                                   /* does not know */
 
 /* keeper_tty.c */
 bool hf_tty_open(struct hf_role *r); /* the pty; false: this machine gives none */
@@ -115,6 +122,8 @@ void hf_tty_enter(struct hf_role *r); /* raw mode, if it is our turn */
 void hf_tty_leave(struct hf_role *r);
 void hf_tty_window(struct hf_role *r);
 void hf_tty_input(struct hf_role *r);
+/* Bytes of the pty on their way to the terminal: takes out what it will add itself. */
+size_t hf_tty_uncook(const struct hf_role *r, char *data, size_t len);
 void hf_tty_hang_up_slave(struct hf_role *r);
 void hf_tty_close(struct hf_role *r);
 

@@ -222,7 +222,7 @@ enum hf_rc hf_keeper_spawn(const struct hf_keeper_spec *spec, struct hf_keeper_p
                            struct hf_err *err)
 {
     struct hf_keeper_parts p = {.pidfd = -1, .control = -1, .listen = -1, .log = -1};
-    HF_CLEANUP(hf_freep) char *log = hf_asprintf("%s/log", spec->dir);
+    HF_CLEANUP(hf_freep) char *log = hf_asprintf("%s/" HF_LOGRING_FIRST, spec->dir);
     HF_TRY(bind_listen(spec->dir, &p.listen, err));
     p.log = broken() ? -1 : open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     enum hf_rc rc = p.log >= 0 ? launch(spec->token, &p, err)

@@ -16,9 +16,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "supervisor/keeper_role.h"
 
 #define PUMP_ROUNDS       16
+#define TELL_PAUSE_NS     HF_SEC
 #define CAREFUL_PIPE_MAX  4096 /* a pipe that polls writable has a free page */
 #define CAREFUL_OTHER_MAX 256  /* a terminal that polls writable has a little room */
 
@@ -152,20 +154,26 @@ static bool stream_write(struct hf_role *r, struct hf_stream *s)
     return true;
 }
 
+void hf_log_tell(struct hf_role *r, bool at_once)
+{
+    int why = r->log.missing > 0 ? r->log.why : 0;
+    uint64_t now = hf_now_ns();
+    bool news = r->log.dropped != r->log_told_bytes || why != r->log_told_why;
+    /* Losing goes on at the speed of the output; its beginning and its end are told at once. */
+    bool waits = (why != 0) == (r->log_told_why != 0) && now - r->log_told_ns < TELL_PAUSE_NS;
+    if (!news || (waits && !at_once)) {
+        return;
+    }
+    r->log_told_bytes = r->log.dropped;
+    r->log_told_why = why;
+    r->log_told_ns = now;
+    hf_role_tell(r, HF_WIRE_LOG_DROPPED, why, r->log.dropped, NULL);
+}
+
 static void log_add(struct hf_role *r, const char *data, size_t len)
 {
-    while (len > 0 && r->log_fd >= 0) {
-        ssize_t n = write(r->log_fd, data, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            break;
-        }
-        data += n;
-        len -= (size_t)n;
-    }
-    r->log_dropped += len;
+    hf_logring_add(&r->log, (struct hf_span){data, len}, hf_now_ns(), hf_wall_ms());
+    hf_log_tell(r, false);
 }
 
 /* False: nothing was read. */
@@ -180,6 +188,9 @@ static bool stream_read(struct hf_role *r, struct hf_stream *s)
         s->len = (size_t)n;
         s->dry = false;
         log_add(r, s->data, s->len);
+        if (s->pty) {
+            s->len = hf_tty_uncook(r, s->data, s->len);
+        }
         return true;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {

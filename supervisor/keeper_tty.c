@@ -175,6 +175,30 @@ void hf_tty_input(struct hf_role *r)
     }
 }
 
+static bool adds_returns(int fd)
+{
+    struct termios mode;
+    return tcgetattr(fd, &mode) == 0 &&
+           (mode.c_oflag & (tcflag_t)(OPOST | ONLCR)) == (tcflag_t)(OPOST | ONLCR);
+}
+
+/* While the terminal is not raw (in the background, and after the command's end) it turns a newline
+ * into a return and a newline, as the pty has done already. */
+size_t hf_tty_uncook(const struct hf_role *r, char *data, size_t len)
+{
+    const struct hf_tty *t = &r->tty;
+    if (t->real < 0 || t->raw || !adds_returns(t->real) || !adds_returns(t->master)) {
+        return len;
+    }
+    size_t out = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (data[i] != '\r' || i + 1 == len || data[i + 1] != '\n') {
+            data[out++] = data[i];
+        }
+    }
+    return out;
+}
+
 void hf_tty_hang_up_slave(struct hf_role *r)
 {
     close_fd(&r->tty.slave);

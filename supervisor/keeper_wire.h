@@ -30,9 +30,10 @@ enum hf_wire_type {
     HF_WIRE_EXITED,       /* a: raw wait status, b: it was sent SIGKILL by the keeper */
     HF_WIRE_STOPPED,
     HF_WIRE_INTERRUPT,
-    HF_WIRE_STRAGGLER, /* a: pid, b: killed; text: name */
-    HF_WIRE_RAW,       /* a: the terminal is in raw mode */
-    HF_WIRE_GONE       /* a: raw wait status */
+    HF_WIRE_STRAGGLER,  /* a: pid, b: killed; text: name */
+    HF_WIRE_RAW,        /* a: the terminal is in raw mode */
+    HF_WIRE_GONE,       /* a: raw wait status */
+    HF_WIRE_LOG_DROPPED /* a: errno, 0: it is written again; b: bytes dropped so far */
 };
 
 struct hf_wire {

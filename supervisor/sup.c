@@ -67,6 +67,7 @@ static void tick(void *user)
     hf_sup_follow_steps(sup);
     hf_sup_follow_store(sup);
     hf_sup_follow_hang(sup);
+    hf_sup_detach_look(sup);
     sup->log.crlf = at->keeper != NULL && hf_keeper_terminal_is_raw(at->keeper);
     uint64_t pause_ms = handshake_pause(sup);
     bool quick = sup->leaving.notice || waits_for_first_step(sup);
@@ -211,6 +212,7 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     sup->local_pool = hf_pool_new(&sup->loop, "hf-local", 1, 64);
     sup->ship_pool = hf_pool_new(&sup->loop, "hf-ship", 1, 8);
     sup->watch_pool = hf_pool_new(&sup->loop, "hf-watch", 1, 8);
+    sup->log_pool = hf_pool_new(&sup->loop, "hf-logs", 1, 4);
     choose_provider(sup);
     honour_disabled(sup);
     HF_TRY(who_and_where(sup, err));
@@ -235,6 +237,7 @@ void hf_sup_end_attempt(struct hf_sup *sup)
     hf_watchdir_stop(at->watchdir);
     at->watchdir = NULL; /* the shipper tells it what is held no more */
     hf_ship_free(at->ship);
+    hf_logship_free(at->logship);
     hf_claim_release(&at->claim);
     hf_free(at->dir);
     hf_free(at->resume_path);
@@ -263,6 +266,7 @@ static void sup_close(struct hf_sup *sup)
     hf_pool_free(sup->store_pool);
     hf_pool_free(sup->local_pool);
     hf_pool_free(sup->ship_pool);
+    hf_pool_free(sup->log_pool);
     hf_loop_drain(&sup->loop);
     hf_sup_end_attempt(sup);
     hf_http_free(sup->http);

@@ -20,6 +20,7 @@
 #include "supervisor/job.h"
 #include "supervisor/keeper.h"
 #include "supervisor/leftovers.h"
+#include "supervisor/logship.h"
 #include "supervisor/metrics.h"
 #include "supervisor/relaunch.h"
 #include "supervisor/rundir.h"
@@ -46,6 +47,10 @@ struct hf_attempt {
     struct hf_hooks *hooks;
     struct hf_ship *ship;
     struct hf_watchdir *watchdir; /* NULL: no --checkpoint-dir */
+    struct hf_logship *logship;   /* NULL: --no-store-logs, or the command does not run yet */
+    uint64_t log_dropped;         /* bytes of output that the local log has no room for */
+    int log_errno;                /* 0: it has room */
+    bool log_told;
     struct hf_ending ending;
     bool adopted, command_started, exited, done_said, hunting;
     char *resume_path; /* NULL: started from nothing */
@@ -128,7 +133,7 @@ struct hf_sup {
     /* the machinery */
     struct hf_loop loop;
     struct hf_scope scope;
-    struct hf_pool *store_pool, *local_pool, *ship_pool, *watch_pool;
+    struct hf_pool *store_pool, *local_pool, *ship_pool, *watch_pool, *log_pool;
     struct hf_http *http;
     struct hf_watch *watch;
     uv_signal_t signals[10];
@@ -166,6 +171,7 @@ struct hf_sup {
     uint64_t silent_ns;         /* since when the store has not answered; 0: it does */
     bool registered;            /* the store is open and the run's name is known */
     struct hf_metrics *metrics; /* NULL: no --metrics-file */
+    int own_log_fd;             /* supervisor.log of a detached run; 0: our lines go to stderr */
 };
 
 /* sup.c. Returns the exit status. ctx's command is run until the job has ended. */
@@ -277,6 +283,19 @@ const char *hf_sup_step_text(int64_t step, char out[32]); /* "step 7", "an unkno
 /* sup_store.c */
 void hf_sup_follow_store(
     struct hf_sup *sup); /* each tick: says when it falls silent, and answers */
+
+/* sup_logs.c */
+void hf_sup_logs_trim(struct hf_sup *sup);   /* older attempts' logs, before a new one's begins */
+void hf_sup_logs_start(struct hf_sup *sup);  /* the command runs: its output goes to the store */
+void hf_sup_logs_finish(struct hf_sup *sup); /* all output is out of the command */
+void hf_sup_log_dropped(void *user, uint64_t bytes, int num); /* as struct hf_keeper_cb */
+cJSON *hf_sup_logs_json(const struct hf_sup *sup);
+
+/* sup_detach.c. Forks, before there is any thread. In the caller true is returned when the command
+ * runs or has failed; *ret_status is its exit status. False: this is the process that goes on. */
+bool hf_sup_detach(struct hf_cmd_ctx *ctx, int *ret_status);
+void hf_sup_detach_started(struct hf_sup *sup); /* the caller may go; our lines go to a file */
+void hf_sup_detach_look(struct hf_sup *sup);    /* each tick: that file stays small */
 
 /* sup_status.c */
 void hf_sup_status_changed(struct hf_sup *sup);

@@ -32,6 +32,7 @@ static void on_started(void *user, int64_t pid, uint64_t exec_ns)
         sup->log.crlf = hf_keeper_terminal_is_raw(at->keeper);
     }
     at->command_started = true;
+    hf_sup_detach_started(sup);
     hf_job_event(sup, HF_EV_STARTED);
     hf_sup_tick_soon(sup);
     /* The command runs: now the metadata service may be asked. */
@@ -117,6 +118,7 @@ const struct hf_keeper_cb hf_sup_keeper_cb = {
     .interrupt = on_interrupt,
     .straggler = on_straggler,
     .gone = on_gone,
+    .log_dropped = hf_sup_log_dropped,
     .lost = on_lost,
 };
 
@@ -172,6 +174,7 @@ void hf_act_settle(struct hf_sup *sup)
         hf_ship_early_drop(at->ship);
     }
     hf_event(&sup->events, at->claim.attempt, "tree-gone", NULL);
+    hf_sup_logs_finish(sup);
     hf_sup_maybe_settled(sup);
 }
 
@@ -182,6 +185,7 @@ void hf_act_settle_now(struct hf_sup *sup)
         hf_ship_stop(sup->at.ship);
     }
     sup->at.outside_until_ns = 1; /* long past */
+    hf_logship_stop(sup->at.logship);
     hf_sup_maybe_settled(sup);
 }
 
@@ -274,7 +278,7 @@ void hf_sup_maybe_settled(struct hf_sup *sup)
     if (sup->state != HF_JOB_SETTLING || at->recording) {
         return;
     }
-    if (at->ship != NULL && !hf_ship_idle(at->ship)) {
+    if ((at->ship != NULL && !hf_ship_idle(at->ship)) || !hf_logship_finished(at->logship)) {
         return;
     }
     if (hf_sup_waits_for_outside(sup) || (!at->hurried && !hf_sup_watch_calm(sup))) {

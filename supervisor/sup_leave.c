@@ -161,6 +161,7 @@ void hf_sup_withdrawn(struct hf_sup *sup, const struct hf_notice *n)
 void hf_act_leave(struct hf_sup *sup)
 {
     hf_timer_stop(&sup->soft); /* of a hang */
+    hf_logship_hurry(sup->at.logship);
     hf_sup_mark_leaving(sup, true);
     hf_ship_deadline(sup->at.ship, sup->leaving.deadline_ns);
     hf_sup_ask_final(sup);

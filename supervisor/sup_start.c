@@ -492,7 +492,9 @@ void hf_act_start(struct hf_sup *sup)
             .token = at->claim.nonce,
             .inherited = sup->ctx->inherited,
             .linger_ms = (uint32_t)hf_set_ms(sup->ctx->settings, HF_SET_LINGER),
+            .log_limit = (uint64_t)hf_set_int(sup->ctx->settings, HF_SET_LOG_DISK),
         };
+        hf_sup_logs_trim(sup);
         rc = hf_keeper_start(&sup->loop, &spec, &hf_sup_keeper_cb, sup, &at->keeper, &err);
         hf_strv_clear(&env);
         hf_strv_clear(&argv);
@@ -506,6 +508,7 @@ void hf_act_start(struct hf_sup *sup)
 
 void hf_act_running(struct hf_sup *sup)
 {
+    hf_sup_logs_start(sup);
     hf_sup_every_start(sup);
     hf_sup_every_learn(sup);
     hf_sup_disk_look(sup);

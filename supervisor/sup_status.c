@@ -158,6 +158,7 @@ void hf_sup_status_write(struct hf_sup *sup)
     hf_json_add(obj, "notice", notice_json(sup));
     hf_json_add(obj, "save",
                 at->ship != NULL ? save_json(hf_ship_verdict(at->ship)) : cJSON_CreateNull());
+    hf_json_add(obj, "log", hf_sup_logs_json(sup));
     hf_json_add_int(obj, "every_ms", (int64_t)sup->every_ms);
     add_time(obj, "heartbeat", at->beat_wall_ms);
     bool over = sup->state == HF_JOB_ENDED;

@@ -131,7 +131,7 @@ def test_output_into_a_slow_reader_is_complete(hf):
     os.close(write_end)
     with os.fdopen(read_end, "rb") as pipe:
         hf.waits_for("command-started")
-        until(lambda: (hf.dir() / "1" / "log").exists(), "the log")
+        until(lambda: (hf.dir() / "1" / "log.000000000000000").exists(), "the log")
         assert child.proc.poll() is None, "the pipe is full: somebody must wait"
         got = pipe.read()
     assert child.wait() == 0

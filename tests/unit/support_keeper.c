@@ -88,6 +88,14 @@ static void on_gone(void *user, int status)
     note(s, 'G');
 }
 
+static void on_log_dropped(void *user, uint64_t bytes, int num)
+{
+    struct sit *s = user;
+    s->log_dropped = bytes;
+    s->log_errno = num;
+    s->log_told++;
+}
+
 static void on_lost(void *user)
 {
     struct sit *s = user;
@@ -103,6 +111,7 @@ static const struct hf_keeper_cb callbacks = {
     .interrupt = on_interrupt,
     .straggler = on_straggler,
     .gone = on_gone,
+    .log_dropped = on_log_dropped,
     .lost = on_lost,
 };
 
@@ -124,6 +133,7 @@ void sit_init(struct sit *s)
     assert_int_equal(hf_loop_init(&s->loop, NULL), HF_OK);
     hf_inherited_take(&s->inherited);
     s->linger_ms = 10000;
+    s->log_limit = UINT64_C(1) << 30;
     make_pipe(&s->out_r, &s->out_w);
     make_pipe(&s->err_r, &s->err_w);
     hf_buf_init(&s->out, 64 * 1024 * 1024);
@@ -170,7 +180,8 @@ void sit_start(struct sit *s, int tty, char *const *argv)
                                   .env = s->env != NULL ? s->env : plain,
                                   .token = s->token,
                                   .inherited = &s->inherited,
-                                  .linger_ms = s->linger_ms};
+                                  .linger_ms = s->linger_ms,
+                                  .log_limit = s->log_limit};
     struct hf_err err = {0};
     int saved[3];
     swap_in(s, tty, saved);

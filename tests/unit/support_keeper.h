@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "supervisor/keeper.h"
+#include "supervisor/logring.h"
 
 #define SIT_WAIT_MS 20000
 
@@ -23,6 +24,7 @@ struct sit {
     char dir[64];
     char token[64];
     uint32_t linger_ms;
+    uint64_t log_limit;
     char **env;      /* borrowed; NULL: PATH and the token */
     int in, tty_out; /* borrowed; stdin, stdout in place of /dev/null, the pipe; -1: not */
     bool joined;     /* stderr is stdout's pipe */
@@ -35,6 +37,8 @@ struct sit {
     int started, exec_failed, exited, stopped, interrupt, gone, lost;
     int exec_errno, status, gone_status;
     bool forced;
+    uint64_t log_dropped;
+    int log_errno, log_told;
     char order[64]; /* one letter a callback: S F X Z I T K G L */
     char stragglers[512];
 };

@@ -134,7 +134,7 @@ static void gives_bytes_unchanged(void **state)
     }
     assert_int_equal(s.out.len, want.len);
     assert_memory_equal(s.out.data, want.data, want.len);
-    assert_true(sit_file_is(&s, "log", hf_buf_span(&want)));
+    assert_true(sit_file_is(&s, HF_LOGRING_FIRST, hf_buf_span(&want)));
     hf_buf_release(&want);
     sit_release(&s);
 }
@@ -346,7 +346,7 @@ static void keeps_the_order_of_one_stream(void **state)
     const char *want = "o1\ne1\no2\ne2\no3\ne3\no4\ne4\no5\ne5\no6\ne6\no7\ne7\no8\ne8\no9\ne9\n";
     assert_string_equal(hf_buf_str(&s.out), want);
     assert_int_equal(s.err.len, 0);
-    assert_true(sit_file_is(&s, "log", hf_buf_span(&s.out)));
+    assert_true(sit_file_is(&s, HF_LOGRING_FIRST, hf_buf_span(&s.out)));
     sit_release(&s);
 }
 
@@ -387,13 +387,13 @@ static void copies_ten_megabytes(void **state)
     sit_until(&s, &s.gone);
     sit_collect(&s);
     check_lines(&s.out, 10485760);
-    assert_true(sit_file_is(&s, "log", hf_buf_span(&s.out)));
+    assert_true(sit_file_is(&s, HF_LOGRING_FIRST, hf_buf_span(&s.out)));
     sit_release(&s);
 }
 
 static size_t log_size(const struct sit *s)
 {
-    HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/log", s->dir);
+    HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/" HF_LOGRING_FIRST, s->dir);
     struct stat st;
     return stat(path, &st) == 0 ? (size_t)st.st_size : 0;
 }
@@ -451,7 +451,7 @@ static void survives_a_full_log(void **state)
     (void)state;
     struct sit s;
     sit_init(&s);
-    HF_CLEANUP(hf_freep) char *log = hf_asprintf("%s/log", s.dir);
+    HF_CLEANUP(hf_freep) char *log = hf_asprintf("%s/" HF_LOGRING_FIRST, s.dir);
     assert_int_equal(symlink("/dev/full", log), 0);
     sit_start_shell(&s, "echo hello");
     sit_until(&s, &s.gone);
@@ -459,6 +459,8 @@ static void survives_a_full_log(void **state)
     assert_string_equal(hf_buf_str(&s.out), "hello\n");
     assert_int_equal(s.status, 0);
     assert_int_equal(sit_number(&s, "exit", "log_dropped_bytes"), 6);
+    assert_int_equal(s.log_dropped, 6);
+    assert_int_equal(s.log_errno, ENOSPC);
     sit_release(&s);
 }
 

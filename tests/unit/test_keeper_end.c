@@ -210,7 +210,7 @@ static void serves_the_next_supervisor(void **state)
     assert_string_equal(s.order, "SXG");
     assert_int_equal(s.status, 5 << 8);
     assert_string_equal(hf_buf_str(&s.out), "one\nbye\n");
-    HF_CLEANUP(hf_freep) char *log = sit_file(&s, "log");
+    HF_CLEANUP(hf_freep) char *log = sit_file(&s, HF_LOGRING_FIRST);
     assert_non_null(log);
     assert_int_equal(strlen(log), strlen("one\ntwo\nbye\n"));
     assert_int_equal(sit_attach(&s, -1, &err), HF_ENOTFOUND);
@@ -234,7 +234,7 @@ static void tells_an_end_that_nobody_saw(void **state)
         sit_once(&s);
     }
     assert_int_equal(sit_number(&s, "exit", "status"), 6 << 8);
-    HF_CLEANUP(hf_freep) char *log = sit_file(&s, "log");
+    HF_CLEANUP(hf_freep) char *log = sit_file(&s, HF_LOGRING_FIRST);
     assert_string_equal(log, "tick 1\ntick 2\ntick 3\n");
     assert_int_equal(sit_attach(&s, -1, NULL), HF_OK);
     sit_until(&s, &s.exited);

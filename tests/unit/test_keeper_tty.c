@@ -336,7 +336,7 @@ static void loses_nothing_on_a_slow_screen(void **state)
         assert_int_equal(strtol(p, &end, 10), i);
         p = end;
     }
-    HF_CLEANUP(hf_freep) char *log = sit_file(&s, "log");
+    HF_CLEANUP(hf_freep) char *log = sit_file(&s, HF_LOGRING_FIRST);
     assert_non_null(strstr(log, "\n29999\n30000\n"));
     terminal_close(&s, &t);
 }
@@ -366,7 +366,7 @@ static void outlives_its_terminal(void **state)
     hf_keeper_signal(s.k, SIGUSR1);
     sit_until(&s, &s.gone);
     assert_int_equal(s.status, 4 << 8);
-    HF_CLEANUP(hf_freep) char *log = sit_file(&s, "log");
+    HF_CLEANUP(hf_freep) char *log = sit_file(&s, HF_LOGRING_FIRST);
     assert_non_null(strstr(log, "after\r\nmore\r\n"));
     terminal_close(&s, &t);
 }
