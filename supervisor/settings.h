@@ -58,6 +58,8 @@ enum hf_set_id {
     HF_SET_UNTIL,
     HF_SET_RECOVER,
     HF_SET_ATTEMPT,
+    HF_SET_EVEN_LAST,
+    HF_SET_DRY_RUN,
     HF_SET_JSON,
     HF_SET_LOG_FORMAT,
     HF_SET_QUIET,
