@@ -324,6 +324,9 @@ void hf_stamps_of(const struct hf_strv *roots, const struct hf_fileset *set, str
         qsort(items, set->len, sizeof(struct hf_stamp), stamp_order);
     }
     *ret = (struct hf_stamps){.items = items, .len = set->len};
+    for (size_t i = 0; i < set->left_out.len; i++) {
+        hf_strv_add(&ret->left_out, set->left_out.items[i]);
+    }
 }
 
 enum hf_rc hf_stamps_take(const struct hf_strv *roots, struct hf_stamps *ret, struct hf_err *err)
@@ -365,5 +368,6 @@ void hf_stamps_release(struct hf_stamps *s)
         hf_free(s->items[i].path);
     }
     hf_free(s->items);
+    hf_strv_clear(&s->left_out);
     *s = (struct hf_stamps){.len = 0};
 }

@@ -208,8 +208,11 @@ static void fill_manifest(const struct saving *s, struct hf_manifest *m)
         }
         fill_file(s, m, index_of, i);
     }
-    for (size_t i = 0; i < set->left_out.len; i++) {
-        hf_strv_add(&m->left_out, set->left_out.items[i]);
+    /* A copy that is read instead of the roots has none of it. */
+    bool copy = s->in->sources.len > 0 && s->in->expect != NULL;
+    const struct hf_strv *out = copy ? &s->in->expect->left_out : &set->left_out;
+    for (size_t i = 0; i < out->len; i++) {
+        hf_strv_add(&m->left_out, out->items[i]);
     }
     hf_free(index_of);
 }

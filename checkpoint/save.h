@@ -22,10 +22,11 @@ struct hf_stamp {
 struct hf_stamps {
     struct hf_stamp *items;
     size_t len;
+    struct hf_strv left_out; /* what lies there and cannot be saved: no part of the comparison */
 };
 /* Lists roots (files or folders, links not followed) with size, mtime and inode; sorted by
  * path. HF_EINVAL for a root that is not absolute, HF_ENOTFOUND for a missing one, HF_ENOTSUP
- * names a socket or device. */
+ * for one that is a socket or a device; below a root those are left out. */
 enum hf_rc hf_stamps_take(const struct hf_strv *roots, struct hf_stamps *ret,
                           struct hf_err *err) HF_MUST_USE;
 bool hf_stamps_equal(
