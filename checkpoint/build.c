@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,7 +22,9 @@
 #include "checkpoint/lanes.h"
 #include "checkpoint/objects.h"
 
-#define MODE_MASK 01777 /* never set-user-id or set-group-id from a store */
+#define MODE_MASK  01777 /* never set-user-id or set-group-id from a store */
+#define MARK_BYTES 40    /* ".holdfast-aside-" with a time and a number */
+#define STEM_BYTES 150   /* of a name that is too long for a mark behind it */
 
 /* A place where a block belongs. */
 struct use {
@@ -163,16 +166,28 @@ static enum hf_rc make_entry(const struct building *b, const struct hf_file *f, 
     return rc == 0 ? HF_OK : failed_at(b, f, "create", err);
 }
 
+char *hf_sibling_stem(const char *path)
+{
+    const char *name = strrchr(path, '/') + 1;
+    if (strlen(name) <= NAME_MAX - MARK_BYTES) {
+        return hf_strdup(path);
+    }
+    char id[HF_ID_STRLEN];
+    hf_sha256_hex((struct hf_span){.ptr = name, .len = strlen(name)}, id);
+    return hf_asprintf("%.*s%.*s~%.8s", (int)(name - path), path, STEM_BYTES, name, id);
+}
+
 static enum hf_rc make_site(const struct building *b, uint32_t root, struct hf_err *err)
 {
     struct hf_site *site = &b->sites[root];
     const char *path = b->m->roots[root].path;
     char rand[9];
     hf_random_hex(4, rand);
-    site->sibling = hf_asprintf("%s.holdfast-new-%s", path, rand);
+    HF_CLEANUP(hf_freep) char *stem = hf_sibling_stem(path);
+    site->sibling = hf_asprintf("%s.holdfast-new-%s", stem, rand);
     const char *slash = strrchr(site->sibling, '/');
     HF_CLEANUP(hf_freep) char *open_this = NULL;
-    if (b->m->roots[root].is_dir) {
+    if (b->m->roots[root].kind == HF_FILE_DIR) {
         if (broken() || mkdir(site->sibling, 0700) != 0) {
             return hf_fail_errno(err, errno, "create '%s'", site->sibling);
         }

@@ -22,6 +22,10 @@ struct hf_site {
 enum hf_rc hf_build(const struct hf_run *run, const struct hf_call *c, const struct hf_manifest *m,
                     struct hf_site *sites, uint64_t *ret_bytes, struct hf_err *err) HF_MUST_USE;
 
+/* What the names of all that is made beside a root begin with: the root's own path, or, where that
+ * leaves no room in a name, a shorter one that belongs to it alone. Owned by the caller. */
+char *hf_sibling_stem(const char *path);
+
 /* Removes a file or a tree, folders without permissions included; missing is success. */
 enum hf_rc hf_remove_all(const char *path, struct hf_err *err) HF_MUST_USE;
 

@@ -114,11 +114,17 @@ static char *print_manifest(const struct hf_manifest *m)
     for (uint32_t i = 0; i < m->n_roots; i++) {
         cJSON *one = hf_json_obj();
         hf_record_add_bytes(one, "path", m->roots[i].path);
-        hf_json_add_str(one, "kind",
-                        file_kinds[m->roots[i].is_dir ? HF_FILE_DIR : HF_FILE_REGULAR]);
+        hf_json_add_str(one, "kind", file_kinds[m->roots[i].kind]);
         hf_json_push(roots, one);
     }
     hf_json_add(json, "roots", roots);
+    if (m->left_out.len > 0) {
+        cJSON *left_out = hf_json_arr();
+        for (size_t i = 0; i < m->left_out.len; i++) {
+            hf_json_push(left_out, hf_json_bytes(m->left_out.items[i]));
+        }
+        hf_json_add(json, "left_out", left_out);
+    }
     HF_CLEANUP(hf_freep) char *head = hf_record_print(json);
     head[strlen(head) - 1] = '\0'; /* the closing brace: the long members follow */
     struct hf_buf b;
@@ -136,7 +142,7 @@ static char *print_manifest(const struct hf_manifest *m)
     char *end =
         hf_asprintf("],\"bytes\":%" PRIu64 ",\"bytes_sent\":%" PRIu64 "}", m->bytes, m->bytes_sent);
     add_text(&b, end);
-    return b.data;
+    return hf_record_add_sum(b.data);
 }
 
 char *hf_decision_print(const struct hf_decision *d)
@@ -149,7 +155,7 @@ char *hf_decision_print(const struct hf_decision *d)
     if (d->kind == HF_DECISION_SEAL) {
         hf_json_add_int(json, "by_attempt", d->by_attempt);
     }
-    return hf_record_print(json);
+    return hf_record_add_sum(hf_record_print(json));
 }
 
 static enum hf_rc get_u64(const cJSON *json, const char *key, uint64_t *ret, struct hf_err *err)
@@ -264,14 +270,26 @@ static enum hf_rc read_roots(const cJSON *json, struct hf_manifest *m, struct hf
     cJSON_ArrayForEach(item, arr)
     {
         struct hf_root *r = &m->roots[m->n_roots];
-        enum hf_file_kind kind = HF_FILE_REGULAR;
-        HF_TRY(read_kind(item, &kind, err));
+        HF_TRY(read_kind(item, &r->kind, err));
         HF_TRY(hf_record_bytes(item, "path", &r->path, err));
         m->n_roots++;
-        r->is_dir = kind == HF_FILE_DIR;
-        if (kind == HF_FILE_SYMLINK) {
-            return hf_fail(err, HF_ECORRUPT, "root '%s' is a link", r->path);
-        }
+    }
+    return HF_OK;
+}
+
+static enum hf_rc read_left_out(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
+{
+    if (hf_json_opt(json, "left_out") == NULL) {
+        return HF_OK;
+    }
+    const cJSON *arr = NULL;
+    HF_TRY(hf_json_get_arr(json, "left_out", &arr, err));
+    const cJSON *item = NULL;
+    cJSON_ArrayForEach(item, arr)
+    {
+        char *path = NULL;
+        HF_TRY(hf_json_bytes_read(item, &path, err));
+        hf_strv_take(&m->left_out, path);
     }
     return HF_OK;
 }
@@ -379,6 +397,7 @@ static enum hf_rc read_manifest(const cJSON *json, const struct hf_span *cut, st
     HF_TRY(read_head(json, m, err));
     HF_TRY(read_ranks(json, m, err));
     HF_TRY(read_roots(json, m, err));
+    HF_TRY(read_left_out(json, m, err));
     for (size_t i = 0; i < LONG_MEMBERS; i++) {
         const cJSON *empty = NULL; /* what is left of it; that it is there, and an array */
         HF_TRY(hf_json_get_arr(json, long_members[i], &empty, err));

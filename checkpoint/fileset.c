@@ -21,6 +21,11 @@
 
 #define DEPTH_MAX 200
 
+/* The shortest text that a manifest can have for an entry beside its path (decision.c). */
+#define ENTRY_TEXT_MIN  40
+#define FILE_TEXT_MIN   140
+#define EXTENT_TEXT_MIN 28
+
 struct listing {
     struct hf_fileset *set;
     uint32_t root;
@@ -43,6 +48,7 @@ void hf_fileset_release(struct hf_fileset *s)
         hf_free(s->items[i].target);
     }
     hf_free(s->items);
+    hf_strv_clear(&s->left_out);
     *s = (struct hf_fileset){.len = 0};
 }
 
@@ -61,10 +67,27 @@ static const char *odd_kind(mode_t mode)
     return S_ISSOCK(mode) ? "socket" : S_ISFIFO(mode) ? "pipe" : "device";
 }
 
+/* A stray socket or pipe must not cost the checkpoint. As a root it was asked for by name. */
+static enum hf_rc leave_out(struct listing *l, const char *path, mode_t mode, struct hf_err *err)
+{
+    if (path[0] == '\0') {
+        enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "'%s' is a %s", l->root_path, odd_kind(mode));
+        return hf_hint(err, rc, "Files, folders and links can be saved.");
+    }
+    if (l->set->left_out.len < HF_LEFT_OUT_MAX) {
+        hf_strv_take(&l->set->left_out, hf_asprintf("%s/%s", l->root_path, path));
+    }
+    return HF_OK;
+}
+
+/* *ret stays NULL when the link is gone, or none any more. */
 static enum hf_rc read_target(int dir, const char *name, char **ret, struct hf_err *err)
 {
     char target[PATH_MAX];
     ssize_t n = broken() ? -1 : readlinkat(dir, name, target, sizeof(target));
+    if (n < 0 && (errno == ENOENT || errno == EINVAL)) {
+        return HF_OK;
+    }
     if (n < 0 || (size_t)n >= sizeof(target)) {
         return hf_fail_errno(err, n < 0 ? errno : ENAMETOOLONG, "read the link '%s'", name);
     }
@@ -72,17 +95,28 @@ static enum hf_rc read_target(int dir, const char *name, char **ret, struct hf_e
     return HF_OK;
 }
 
+/* Whether all that opens it by its path can do so. */
+static enum hf_rc check_length(const struct listing *l, const char *path, struct hf_err *err)
+{
+    size_t len = strlen(l->root_path) + 1 + strlen(path);
+    return len < PATH_MAX ? HF_OK
+                          : hf_fail(err, HF_ENOTSUP, "a path of %zu bytes, more than %d: '%s/%s'",
+                                    len, PATH_MAX - 1, l->root_path, path);
+}
+
 static enum hf_rc add_entry(struct listing *l, int dir, const char *name, const char *path,
                             const struct stat *st, struct hf_err *err)
 {
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode)) {
-        enum hf_rc rc =
-            hf_fail(err, HF_ENOTSUP, "'%s/%s' is a %s", l->root_path, path, odd_kind(st->st_mode));
-        return hf_hint(err, rc, "Keep it outside of the folders that are saved.");
+        return leave_out(l, path, st->st_mode, err);
     }
+    HF_TRY(check_length(l, path, err));
     char *target = NULL;
     if (S_ISLNK(st->st_mode)) {
         HF_TRY(read_target(dir, name, &target, err));
+        if (target == NULL) {
+            return HF_OK;
+        }
     }
     struct hf_entry *e = add(l->set);
     *e = (struct hf_entry){.root = l->root,
@@ -119,11 +153,12 @@ static enum hf_rc list_one(struct listing *l, int dir, const char *folder, const
         return HF_OK;
     }
     if (depth >= DEPTH_MAX) {
-        return hf_fail(err, HF_ENOTSUP, "'%s/%s' is too deep", l->root_path, path);
+        return hf_fail(err, HF_ENOTSUP, "more than %d folders in one another: '%s/%s'", DEPTH_MAX,
+                       l->root_path, path);
     }
     int fd = broken() ? -1 : openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-        return errno == ENOENT
+    if (fd < 0) { /* gone, or something else by now: the look after the reading will tell */
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
                    ? HF_OK
                    : hf_fail_errno(err, errno, "open folder '%s/%s'", l->root_path, path);
     }
@@ -163,11 +198,11 @@ static enum hf_rc list_root(struct hf_fileset *set, uint32_t index, const char *
     if (broken() || lstat(path, &st) != 0) {
         return hf_fail_errno(err, errno, "'%s'", path);
     }
-    if (S_ISLNK(st.st_mode)) {
-        enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "'%s' is a symbolic link", path);
-        return hf_hint(err, rc, "Name the file or folder that it points to.");
-    }
+    size_t before = set->len;
     HF_TRY(add_entry(&l, AT_FDCWD, path, "", &st, err));
+    if (set->len == before) {
+        return hf_fail(err, HF_ENOTFOUND, "'%s' has just gone", path);
+    }
     if (!S_ISDIR(st.st_mode)) {
         return HF_OK;
     }
@@ -219,6 +254,55 @@ char *hf_entry_path(const struct hf_strv *roots, const struct hf_entry *e)
     return e->path[0] == '\0' ? hf_strdup(root) : hf_asprintf("%s/%s", root, e->path);
 }
 
+enum hf_rc hf_fileset_fits(const struct hf_fileset *s, uint64_t block_bytes, struct hf_err *err)
+{
+    uint64_t bytes = 0;
+    size_t files = 0;
+    for (size_t i = 0; i < s->len; i++) {
+        const struct hf_entry *e = &s->items[i];
+        bytes += strlen(e->path);
+        if (e->kind == HF_FILE_REGULAR) {
+            bytes += FILE_TEXT_MIN + e->size / block_bytes * EXTENT_TEXT_MIN;
+            files++;
+        } else {
+            bytes += ENTRY_TEXT_MIN;
+        }
+    }
+    if (bytes <= HF_DECISION_MAX) {
+        return HF_OK;
+    }
+    enum hf_rc rc = hf_fail(err, HF_EFULL,
+                            "%zu files and %zu folders and links need a manifest of more than %u "
+                            "MiB",
+                            files, s->len - files, HF_DECISION_MAX >> 20);
+    return hf_hint(err, rc,
+                   "Put many small files into few (tar, shards), or keep what is no checkpoint "
+                   "elsewhere; for huge files a larger --block-size helps.");
+}
+
+char *hf_link_leads(const char *path, const char *target)
+{
+    int folder = target[0] == '/' ? 0 : (int)(strrchr(path, '/') - path);
+    HF_CLEANUP(hf_freep) char *full = hf_asprintf("%.*s/%s", folder, path, target);
+    char *out = hf_calloc(strlen(full) + 2, 1);
+    size_t n = 0;
+    for (const char *part = full; *part != '\0';) {
+        size_t len = strcspn(part, "/");
+        if (len == 2 && memcmp(part, "..", 2) == 0) {
+            while (n > 0 && out[--n] != '/') {
+            }
+        } else if (len > 0 && !(len == 1 && part[0] == '.')) {
+            out[n++] = '/';
+            memcpy(out + n, part, len);
+            n += len;
+        }
+        part += len + (part[len] == '/' ? 1 : 0);
+    }
+    out[n == 0 ? 1 : n] = '\0';
+    out[0] = '/';
+    return out;
+}
+
 static int stamp_order(const void *a, const void *b)
 {
     const struct hf_stamp *x = a;
@@ -240,6 +324,9 @@ void hf_stamps_of(const struct hf_strv *roots, const struct hf_fileset *set, str
         qsort(items, set->len, sizeof(struct hf_stamp), stamp_order);
     }
     *ret = (struct hf_stamps){.items = items, .len = set->len};
+    for (size_t i = 0; i < set->left_out.len; i++) {
+        hf_strv_add(&ret->left_out, set->left_out.items[i]);
+    }
 }
 
 enum hf_rc hf_stamps_take(const struct hf_strv *roots, struct hf_stamps *ret, struct hf_err *err)
@@ -281,5 +368,6 @@ void hf_stamps_release(struct hf_stamps *s)
         hf_free(s->items[i].path);
     }
     hf_free(s->items);
+    hf_strv_clear(&s->left_out);
     *s = (struct hf_stamps){.len = 0};
 }

@@ -86,7 +86,8 @@ enum hf_rc hf_lineage_get_end(const struct hf_run *run, const struct hf_call *c,
     enum hf_rc rc = hf_obj_get(run, c, hf_key_end(key, run->name, attempt), &text, err);
     struct hf_end end = {.exit_code = -1};
     if (rc == HF_OK) {
-        rc = hf_end_parse(hf_buf_span(&text), &end, err);
+        rc = hf_record_check_sum(hf_buf_span(&text), err);
+        rc = rc == HF_OK ? hf_end_parse(hf_buf_span(&text), &end, err) : rc;
         rc = rc == HF_OK ? rc : hf_wrap(err, rc, "'%s'", key);
     }
     hf_buf_release(&text);

@@ -61,6 +61,13 @@ const char *hf_key_retired(char *out, const char *run, uint32_t attempt, uint32_
     return checkpoint_key(out, run, attempt, number, ".retired.json");
 }
 
+const char *hf_key_pin(char *out, const char *run, uint32_t attempt, uint32_t number, uint32_t n)
+{
+    char tail[32];
+    snprintf(tail, sizeof(tail), ".pin.%06" PRIu32 ".json", n);
+    return checkpoint_key(out, run, attempt, number, tail);
+}
+
 const char *hf_key_block(char *out, const char *run, const struct hf_block *b)
 {
     snprintf(out, HF_KEY_MAX, "%s/data/%s/%.2s/%s.%s", run, b->where, b->id, b->id, b->codec);

@@ -28,7 +28,8 @@ enum hf_rc hf_lineage_get_claim(const struct hf_run *run, const struct hf_call *
     enum hf_rc rc = hf_obj_get(run, c, hf_key_claim(key, run->name, attempt), &text, err);
     struct hf_claim claim = {.attempt = 0};
     if (rc == HF_OK) {
-        rc = hf_claim_parse(hf_buf_span(&text), &claim, err);
+        rc = hf_record_check_sum(hf_buf_span(&text), err);
+        rc = rc == HF_OK ? hf_claim_parse(hf_buf_span(&text), &claim, err) : rc;
         if (rc == HF_OK && claim.attempt != attempt) {
             hf_claim_release(&claim);
             rc = hf_fail(err, HF_ECORRUPT, "the claim of another attempt");
@@ -49,8 +50,8 @@ static enum hf_rc claimed(const struct hf_run *run, const struct hf_call *c, uin
     return hf_obj_exists(run, c, hf_key_claim(key, run->name, attempt), ret, err);
 }
 
-enum hf_rc hf_lineage_highest(const struct hf_run *run, const struct hf_call *c,
-                              uint32_t *ret_attempt, struct hf_claim *ret, struct hf_err *err)
+enum hf_rc hf_lineage_top(const struct hf_run *run, const struct hf_call *c, uint32_t *ret_attempt,
+                          struct hf_err *err)
 {
     uint32_t at = hf_hint_attempt(run, c);
     bool there = false;
@@ -62,6 +63,15 @@ enum hf_rc hf_lineage_highest(const struct hf_run *run, const struct hf_call *c,
         HF_TRY(claimed(run, c, at + 1, &there, err));
         at += there ? 1 : 0;
     }
+    *ret_attempt = at;
+    return HF_OK;
+}
+
+enum hf_rc hf_lineage_highest(const struct hf_run *run, const struct hf_call *c,
+                              uint32_t *ret_attempt, struct hf_claim *ret, struct hf_err *err)
+{
+    uint32_t at = 0;
+    HF_TRY(hf_lineage_top(run, c, &at, err));
     struct hf_claim claim = {.attempt = 0};
     if (at > 0) {
         HF_TRY(hf_lineage_get_claim(run, c, at, &claim, err));
@@ -107,7 +117,8 @@ static enum hf_rc peek(const struct hf_run *run, const struct hf_call *c, uint32
     *ret = rc == HF_ENOTFOUND ? SEEN_NOTHING : SEEN_OTHER;
     if (rc == HF_OK) {
         struct hf_decision d;
-        rc = hf_decision_parse(hf_buf_span(&text), &d, &why);
+        rc = hf_record_check_sum(hf_buf_span(&text), &why);
+        rc = rc == HF_OK ? hf_decision_parse(hf_buf_span(&text), &d, &why) : rc;
         if (rc == HF_OK) {
             *ret = d.kind == HF_DECISION_SEAL ? SEEN_SEAL : SEEN_OTHER;
             hf_decision_release(&d);
@@ -158,22 +169,78 @@ static enum hf_rc seal_one(const struct hf_run *run, const struct hf_call *c,
     }
 }
 
+static enum hf_rc read_base(struct hf_span text, struct hf_base *ret, struct hf_err *err)
+{
+    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
+    struct hf_base b = {.attempt = 0};
+    HF_TRY(hf_record_check_sum(text, err));
+    HF_TRY(hf_record_parse(text, HF_RECORD_MAX, "base", &json, err));
+    HF_TRY(hf_record_hex(json, "nonce", b.nonce, sizeof(b.nonce), err));
+    const cJSON *base = hf_json_opt(json, "base");
+    if (!cJSON_IsNull(base)) {
+        HF_TRY(hf_json_get_obj(json, "base", &base, err));
+        HF_TRY(hf_record_number(base, "attempt", 1, &b.attempt, err));
+        HF_TRY(hf_record_number(base, "number", 1, &b.number, err));
+    }
+    *ret = b;
+    return HF_OK;
+}
+
+enum hf_rc hf_lineage_get_base(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
+                               struct hf_base *ret, struct hf_err *err)
+{
+    char key[HF_KEY_MAX];
+    struct hf_buf text;
+    hf_buf_init(&text, HF_RECORD_MAX);
+    enum hf_rc rc = hf_obj_get(run, c, hf_key_base(key, run->name, attempt), &text, err);
+    if (rc == HF_OK) {
+        rc = read_base(hf_buf_span(&text), ret, err);
+        rc = rc == HF_OK ? rc : hf_wrap(err, rc, "'%s'", key);
+    }
+    hf_buf_release(&text);
+    return rc;
+}
+
+/* Is there nothing to be known from a record, now or ever? */
+static bool says_nothing(enum hf_rc rc)
+{
+    return rc == HF_ENOTFOUND || rc == HF_EFULL || rc == HF_ECORRUPT || rc == HF_ENOTSUP;
+}
+
 /* Whether the owner of that claim has sealed all attempts below its own: it puts its base only
  * after that, and a seal is for ever. A base that is lost or damaged says nothing. */
 static enum hf_rc has_sealed(const struct hf_run *run, const struct hf_call *c,
                              const struct hf_claim *claim, bool *ret, struct hf_err *err)
 {
-    char key[HF_KEY_MAX];
-    struct hf_buf text;
+    struct hf_base base;
     struct hf_err why;
-    hf_buf_init(&text, HF_RECORD_MAX);
-    enum hf_rc rc = hf_obj_get(run, c, hf_key_base(key, run->name, claim->attempt), &text, &why);
-    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
-    *ret = rc == HF_OK &&
-           hf_record_parse(hf_buf_span(&text), HF_RECORD_MAX, "base", &json, NULL) == HF_OK &&
-           strcmp(hf_json_opt_str(json, "nonce", ""), claim->nonce) == 0;
-    hf_buf_release(&text);
-    return rc == HF_OK || rc == HF_ENOTFOUND || rc == HF_EFULL ? HF_OK : hf_err_give(err, &why);
+    enum hf_rc rc = hf_lineage_get_base(run, c, claim->attempt, &base, &why);
+    *ret = rc == HF_OK && strcmp(base.nonce, claim->nonce) == 0;
+    return rc == HF_OK || says_nothing(rc) ? HF_OK : hf_err_give(err, &why);
+}
+
+enum hf_rc hf_lineage_need_claim(const struct hf_run *run, const struct hf_call *c,
+                                 uint32_t attempt, struct hf_claim *ret, bool *ret_damaged,
+                                 struct hf_err *err)
+{
+    struct hf_err why;
+    enum hf_rc rc = hf_lineage_get_claim(run, c, attempt, ret, &why);
+    if (rc == HF_ECORRUPT || rc == HF_ENOTFOUND) { /* two looks prove damage */
+        rc = hf_lineage_get_claim(run, c, attempt, ret, &why);
+    }
+    *ret_damaged = rc == HF_ECORRUPT || rc == HF_ENOTFOUND;
+    if (!*ret_damaged) {
+        return rc == HF_OK ? rc : hf_err_give(err, &why);
+    }
+    struct hf_base base = {.attempt = 0};
+    rc = hf_lineage_get_base(run, c, attempt, &base, &why);
+    if (rc != HF_OK && !says_nothing(rc)) {
+        return hf_err_give(err, &why);
+    }
+    *ret = (struct hf_claim){.attempt = attempt, .kind = HF_CLAIM_RUN};
+    ret->fresh = rc == HF_OK && base.attempt == 0;
+    memcpy(ret->nonce, base.nonce, sizeof(ret->nonce));
+    return HF_OK;
 }
 
 enum hf_rc hf_lineage_seal(const struct hf_run *run, const struct hf_call *c,
@@ -182,11 +249,12 @@ enum hf_rc hf_lineage_seal(const struct hf_run *run, const struct hf_call *c,
     bool done = false; /* the rest was sealed before, by a claimant that is higher than it */
     for (uint32_t a = mine->attempt - 1; a >= 1 && !done; a--) {
         struct hf_claim lower;
-        HF_TRY(hf_lineage_get_claim(run, c, a, &lower, err));
+        bool damaged = false;
+        HF_TRY(hf_lineage_need_claim(run, c, a, &lower, &damaged, err));
         enum hf_rc rc = HF_OK;
         if (lower.kind == HF_CLAIM_RUN) {
             rc = seal_one(run, c, mine, a, err);
-            rc = rc == HF_OK ? has_sealed(run, c, &lower, &done, err) : rc;
+            rc = rc == HF_OK && !damaged ? has_sealed(run, c, &lower, &done, err) : rc;
         }
         hf_claim_release(&lower);
         if (rc != HF_OK) {
@@ -207,7 +275,8 @@ enum hf_rc hf_lineage_get_decision(const struct hf_run *run, const struct hf_cal
         hf_obj_get(run, c, hf_key_decision(key, run->name, attempt, number), &text, err);
     struct hf_decision d = {.kind = HF_DECISION_ABORT};
     if (rc == HF_OK) {
-        rc = hf_decision_parse(hf_buf_span(&text), &d, err);
+        rc = hf_record_check_sum(hf_buf_span(&text), err);
+        rc = rc == HF_OK ? hf_decision_parse(hf_buf_span(&text), &d, err) : rc;
         if (rc == HF_OK && d.kind == HF_DECISION_MANIFEST &&
             (d.manifest.attempt != attempt || d.manifest.number != number)) {
             hf_decision_release(&d);
@@ -241,6 +310,15 @@ struct choice {
     uint32_t skip;
 };
 
+/* Where the claim's nonce is lost, the place is the proof, if nobody but the owner can have put it
+ * there. */
+static bool is_by(const struct hf_run *run, const struct hf_decision *d,
+                  const struct hf_claim *claim)
+{
+    return claim->nonce[0] == '\0' ? (run->store->caps & HF_STORE_CREATE_ONLY) != 0
+                                   : strcmp(d->nonce, claim->nonce) == 0;
+}
+
 /* One number: HF_OK and *ret when it is the one, HF_ENOTFOUND to look further down. */
 static enum hf_rc choose_number(const struct hf_run *run, const struct hf_call *c,
                                 struct choice *choice, uint32_t number, struct hf_manifest *ret,
@@ -267,8 +345,7 @@ static enum hf_rc choose_number(const struct hf_run *run, const struct hf_call *
     if (rc != HF_OK) {
         return hf_err_give(err, &why);
     }
-    if (d.kind != HF_DECISION_MANIFEST || strcmp(d.nonce, choice->claim->nonce) != 0 ||
-        choice->skip-- > 0) {
+    if (d.kind != HF_DECISION_MANIFEST || !is_by(run, &d, choice->claim) || choice->skip-- > 0) {
         hf_decision_release(&d);
         return HF_ENOTFOUND;
     }
@@ -302,7 +379,8 @@ enum hf_rc hf_lineage_choose(const struct hf_run *run, const struct hf_call *c,
     struct choice choice = {.skip = skip};
     for (uint32_t a = mine->attempt - 1; a >= 1 && !fresh; a--) {
         struct hf_claim lower;
-        HF_TRY(hf_lineage_get_claim(run, c, a, &lower, err));
+        bool damaged = false;
+        HF_TRY(hf_lineage_need_claim(run, c, a, &lower, &damaged, err));
         fresh = lower.fresh;
         choice.claim = &lower;
         enum hf_rc rc =
@@ -329,7 +407,7 @@ enum hf_rc hf_lineage_put_base(const struct hf_run *run, const struct hf_call *c
         hf_json_add_int(base, "number", m->number);
         hf_json_add(json, "base", base);
     }
-    HF_CLEANUP(hf_freep) char *text = hf_record_print(json);
+    HF_CLEANUP(hf_freep) char *text = hf_record_add_sum(hf_record_print(json));
     char key[HF_KEY_MAX];
     /* Evidence, not rule: the command does not wait for the disk because of it. */
     enum hf_rc rc = hf_store_put(run->store, c, hf_key_base(key, run->name, mine->attempt),
@@ -378,8 +456,12 @@ enum hf_rc hf_lineage_decide(const struct hf_run *run, const struct hf_call *c,
     }
     HF_CLEANUP(hf_freep) char *text = hf_decision_print(d);
     if (strlen(text) > HF_DECISION_MAX) {
-        return hf_fail(err, HF_EFULL, "a manifest of %zu bytes, more than %u", strlen(text),
-                       HF_DECISION_MAX);
+        enum hf_rc rc = hf_fail(
+            err, HF_EFULL, "the manifest of %u files in %u blocks has %zu bytes, more than %u",
+            d->manifest.n_files, d->manifest.n_blocks, strlen(text), HF_DECISION_MAX);
+        return hf_hint(err, rc,
+                       "Put many small files into few (tar, shards), or raise "
+                       "--block-size for huge ones.");
     }
     char key[HF_KEY_MAX];
     struct hf_buf other;

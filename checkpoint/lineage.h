@@ -24,6 +24,15 @@ enum hf_rc hf_run_open(const struct hf_run *run, const struct hf_call *c, bool *
 /* Reads one claim; HF_ENOTFOUND: the number is free. */
 enum hf_rc hf_lineage_get_claim(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
                                 struct hf_claim *ret, struct hf_err *err) HF_MUST_USE;
+/* The same for a lower attempt, whose claim must be there. One that is damaged stops nobody:
+ * *ret_damaged, and *ret is what the attempt's base record still tells (kind run; nonce "" where
+ * that is not known; fresh if it restored nothing). */
+enum hf_rc hf_lineage_need_claim(const struct hf_run *run, const struct hf_call *c,
+                                 uint32_t attempt, struct hf_claim *ret, bool *ret_damaged,
+                                 struct hf_err *err) HF_MUST_USE;
+/* The number of the highest claim, 0: none. */
+enum hf_rc hf_lineage_top(const struct hf_run *run, const struct hf_call *c, uint32_t *ret_attempt,
+                          struct hf_err *err) HF_MUST_USE;
 /* The highest claim: walks up by GET from a listing's hint. *ret_attempt 0: none (then *ret is
  * zeroed). */
 enum hf_rc hf_lineage_highest(const struct hf_run *run, const struct hf_call *c,
@@ -54,6 +63,15 @@ enum hf_rc hf_lineage_choose(const struct hf_run *run, const struct hf_call *c,
 enum hf_rc hf_lineage_put_base(const struct hf_run *run, const struct hf_call *c,
                                const struct hf_claim *mine, const struct hf_manifest *m,
                                struct hf_err *err) HF_MUST_USE;
+
+/* What an attempt has restored, by its own record; attempt 0: nothing. HF_ENOTFOUND, HF_ECORRUPT:
+ * nobody knows. */
+struct hf_base {
+    char nonce[HF_NONCE_STRLEN]; /* the claim's */
+    uint32_t attempt, number;
+};
+enum hf_rc hf_lineage_get_base(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
+                               struct hf_base *ret, struct hf_err *err) HF_MUST_USE;
 
 /* Puts the decision about (mine->attempt, number): commit or abort. HF_EEXISTS: sealed or
  * decided otherwise: the owner stops for ever. Re-reads whether a higher claim exists first

@@ -35,6 +35,7 @@ void hf_manifest_release(struct hf_manifest *m)
     hf_free(m->reason);
     hf_free(m->strategy);
     hf_free(m->resume_path);
+    hf_strv_clear(&m->left_out);
     *m = (struct hf_manifest){.step = -1};
 }
 
@@ -239,8 +240,8 @@ static enum hf_rc check_tree(const struct hf_manifest *m, uint32_t first, uint32
 {
     const struct hf_root *root = &m->roots[m->files[first].root];
     const struct hf_file *top = &m->files[first];
-    if (top->path[0] != '\0' || top->kind != (root->is_dir ? HF_FILE_DIR : HF_FILE_REGULAR) ||
-        (!root->is_dir && end != first + 1)) {
+    if (top->path[0] != '\0' || top->kind != root->kind ||
+        (root->kind != HF_FILE_DIR && end != first + 1)) {
         return hf_fail(err, HF_ECORRUPT, "root '%s' does not begin with itself", root->path);
     }
     struct above above = {.dirs = {top}, .depth = 1};
@@ -311,6 +312,9 @@ static enum hf_rc check_head(const struct hf_manifest *m, struct hf_err *err)
         !hf_path_is_root(m->resume_path) || m->step < -1 || m->step > (int64_t)BYTES_MAX ||
         m->request > BYTES_MAX) {
         return hf_fail(err, HF_ECORRUPT, "reason, strategy, step, request or resume path is odd");
+    }
+    if (m->left_out.len > HF_LEFT_OUT_MAX) {
+        return hf_fail(err, HF_ECORRUPT, "%zu paths are left out", m->left_out.len);
     }
     return HF_OK;
 }

@@ -16,6 +16,7 @@
 #define HF_PREFIX_STRLEN 32 /* "000003-000012-1a2b3c4d" and NUL */
 #define HF_KEY_MAX       256
 #define HF_NUMBER_MAX    999999999u          /* of attempts and of checkpoints */
+#define HF_LEFT_OUT_MAX  32                  /* paths that are named as left out */
 #define HF_RECORD_MAX    (1u << 20)          /* bytes of a claim, an end or another small record */
 #define HF_DECISION_MAX  (64u << 20)         /* bytes of a decision */
 #define HF_BLOCK_MAX     (UINT64_C(1) << 30) /* plain bytes of one block */
@@ -69,7 +70,7 @@ struct hf_block {
 
 struct hf_root {
     char *path; /* absolute; where it was saved from and goes back to */
-    bool is_dir;
+    enum hf_file_kind kind;
 };
 
 struct hf_manifest {
@@ -92,8 +93,9 @@ struct hf_manifest {
     uint32_t n_files;
     struct hf_block *blocks;
     uint32_t n_blocks;
-    uint64_t bytes;      /* sum of regular files' sizes */
-    uint64_t bytes_sent; /* plain bytes of blocks uploaded for this checkpoint itself */
+    struct hf_strv left_out; /* sockets and the like that lay there; absolute paths */
+    uint64_t bytes;          /* sum of regular files' sizes */
+    uint64_t bytes_sent;     /* plain bytes of blocks uploaded for this checkpoint itself */
 };
 
 enum hf_decision_kind { HF_DECISION_MANIFEST, HF_DECISION_ABORT, HF_DECISION_SEAL };
@@ -162,6 +164,8 @@ const char *hf_key_alive(char *out, const char *run, uint32_t attempt);
 const char *hf_key_end(char *out, const char *run, uint32_t attempt);
 const char *hf_key_decision(char *out, const char *run, uint32_t attempt, uint32_t number);
 const char *hf_key_retired(char *out, const char *run, uint32_t attempt, uint32_t number);
+/* The nth record of a checkpoint's row of pins (checkpoint/pin.h). */
+const char *hf_key_pin(char *out, const char *run, uint32_t attempt, uint32_t number, uint32_t n);
 const char *hf_key_block(char *out, const char *run, const struct hf_block *b);
 const char *hf_key_log(char *out, const char *run, uint32_t attempt, uint32_t number);
 /* The number of a claim's key, 0: another key. Of a decision's key (false: another key). */

@@ -13,6 +13,10 @@
 #define FORMAT    1
 #define INT_EXACT (INT64_C(1) << 53)
 
+#define SUM_HEAD       ",\"sum\":\""
+#define SUM_HEAD_BYTES (sizeof(SUM_HEAD) - 1)
+#define SUM_BYTES      (SUM_HEAD_BYTES + HF_ID_STRLEN - 1 + 2) /* and "} */
+
 cJSON *hf_record_new(const char *type)
 {
     cJSON *json = hf_json_obj();
@@ -27,6 +31,35 @@ char *hf_record_print(cJSON *json_taken)
     char *text = hf_json_print(json_taken);
     hf_json_free(json_taken);
     return text;
+}
+
+char *hf_record_add_sum(char *text_taken)
+{
+    HF_CLEANUP(hf_freep) char *text = text_taken;
+    size_t len = strlen(text) - 1; /* without the closing brace */
+    char sum[HF_ID_STRLEN];
+    hf_sha256_hex((struct hf_span){.ptr = text, .len = len}, sum);
+    char *out = hf_calloc(len + SUM_BYTES + 1, 1);
+    memcpy(out, text, len);
+    memcpy(out + len, SUM_HEAD, SUM_HEAD_BYTES);
+    memcpy(out + len + SUM_HEAD_BYTES, sum, HF_ID_STRLEN - 1);
+    memcpy(out + len + SUM_BYTES - 2, "\"}", 2);
+    return out;
+}
+
+enum hf_rc hf_record_check_sum(struct hf_span text, struct hf_err *err)
+{
+    const char *s = text.ptr;
+    size_t len = text.len > SUM_BYTES ? text.len - SUM_BYTES : 0;
+    if (len == 0 || memcmp(s + len, SUM_HEAD, SUM_HEAD_BYTES) != 0 ||
+        memcmp(s + text.len - 2, "\"}", 2) != 0) {
+        return hf_fail(err, HF_ECORRUPT, "it does not end in its checksum");
+    }
+    char sum[HF_ID_STRLEN];
+    hf_sha256_hex((struct hf_span){.ptr = s, .len = len}, sum);
+    return memcmp(s + len + SUM_HEAD_BYTES, sum, HF_ID_STRLEN - 1) == 0
+               ? HF_OK
+               : hf_fail(err, HF_ECORRUPT, "it is not what its checksum says");
 }
 
 enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_err *err)
@@ -185,7 +218,7 @@ char *hf_claim_print(const struct hf_claim *c)
     hf_json_add_int(json, "pid_start", (int64_t)c->pid_start);
     hf_json_add_str(json, "provider", c->provider);
     hf_json_add_int(json, "at_ms", c->at_wall_ms);
-    return hf_record_print(json);
+    return hf_record_add_sum(hf_record_print(json));
 }
 
 static enum hf_rc read_command(const cJSON *json, struct hf_strv *ret, struct hf_err *err)
@@ -284,7 +317,7 @@ char *hf_end_print(const struct hf_end *e)
         hf_json_add_str(json, "left", e->left);
     }
     hf_json_add_int(json, "at_ms", e->at_wall_ms);
-    return hf_record_print(json);
+    return hf_record_add_sum(hf_record_print(json));
 }
 
 static enum hf_rc read_end(const cJSON *json, struct hf_end *e, struct hf_err *err)

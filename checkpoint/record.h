@@ -40,6 +40,11 @@ bool hf_path_is_root(const char *path);
 /* Relative in the same sense; "" is not. */
 bool hf_path_is_inside(const char *path);
 
+/* The text with "sum" as its last member: the SHA-256 of all that stands before it. */
+char *hf_record_add_sum(char *text_taken);
+/* HF_ECORRUPT: there is no sum, or it is another: some bit is not as it was written. */
+enum hf_rc hf_record_check_sum(struct hf_span text, struct hf_err *err) HF_MUST_USE;
+
 /* HF_EINVAL: no root, one that is not hf_path_is_root, or one inside another. */
 enum hf_rc hf_roots_check(const struct hf_strv *roots, struct hf_err *err) HF_MUST_USE;
 

@@ -55,7 +55,8 @@ static char *folder_of(const char *path)
 static enum hf_rc remove_leftovers(const char *path, struct hf_err *err)
 {
     HF_CLEANUP(hf_freep) char *folder = folder_of(path);
-    HF_CLEANUP(hf_freep) char *mark = hf_asprintf("%s" NEW_MARK, strrchr(path, '/') + 1);
+    HF_CLEANUP(hf_freep) char *stem = hf_sibling_stem(path);
+    HF_CLEANUP(hf_freep) char *mark = hf_asprintf("%s" NEW_MARK, strrchr(stem, '/') + 1);
     DIR *d = broken() ? NULL : opendir(folder);
     if (d == NULL) {
         return hf_fail_errno(err, errno, "open folder '%s'", folder);
@@ -251,12 +252,13 @@ static enum hf_rc move_aside(const char *path, struct hf_strv *aside, struct hf_
         }
     }
     stamp[n] = '\0';
+    HF_CLEANUP(hf_freep) char *stem = hf_sibling_stem(path);
     for (int i = 1; i <= ASIDE_TRIES; i++) {
         char again[16] = "";
         if (i > 1) {
             snprintf(again, sizeof(again), "-%d", i);
         }
-        char *to = hf_asprintf("%s" ASIDE_MARK "%sZ%s", path, stamp, again);
+        char *to = hf_asprintf("%s" ASIDE_MARK "%sZ%s", stem, stamp, again);
         int num = rename_new(path, to);
         if (num == 0) {
             hf_strv_take(aside, to);

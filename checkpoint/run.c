@@ -30,13 +30,19 @@ static char *print_run(const struct hf_run *run)
 static enum hf_rc check_run(struct hf_span text, struct hf_err *err)
 {
     HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
-    HF_TRY(hf_record_parse(text, HF_RECORD_MAX, "run", &json, err));
+    enum hf_rc rc = hf_record_parse(text, HF_RECORD_MAX, "run", &json, err);
+    if (rc == HF_ECORRUPT) {
+        return hf_hint(err, rc,
+                       "Remove the run's 'run.json' from the store: it is written anew, and nothing "
+                       "else is lost.");
+    }
+    HF_TRY(rc);
     const char *hash = NULL;
     const char *cipher = NULL;
     HF_TRY(hf_json_get_str(json, "hash", &hash, err));
     HF_TRY(hf_json_get_str(json, "cipher", &cipher, err));
     if (strcmp(hash, "sha256") != 0 || strcmp(cipher, "none") != 0) {
-        enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "hash '%s' and cipher '%s'", hash, cipher);
+        rc = hf_fail(err, HF_ENOTSUP, "hash '%s' and cipher '%s'", hash, cipher);
         return hf_hint(err, rc, "A newer Holdfast wrote this run; use one at least as new.");
     }
     return HF_OK;

@@ -16,6 +16,8 @@
 #include "checkpoint/save.h"
 #include "checkpoint/snapshot.h"
 
+#define LINKS_MAX 40 /* as the kernel follows */
+
 struct saving {
     const struct hf_save_in *in;
     const struct hf_call *call;
@@ -85,6 +87,46 @@ static enum hf_rc find_number(struct saving *s, struct hf_err *err)
         s->earlier = d;
         s->parent = &s->earlier.manifest;
     }
+}
+
+/* Whether that path is in the set; *ret_entry may then be a link. */
+static bool find_entry(const struct saving *s, const char *path, const struct hf_entry **ret_entry)
+{
+    for (size_t i = 0; i < s->snap.set.len; i++) {
+        const struct hf_entry *e = &s->snap.set.items[i];
+        const char *root = s->in->roots.items[e->root];
+        size_t len = strlen(root);
+        if (strncmp(path, root, len) == 0 &&
+            (path[len] == '/' ? e->path[0] != '\0' && strcmp(path + len + 1, e->path) == 0
+                              : path[len] == '\0' && e->path[0] == '\0')) {
+            *ret_entry = e;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A program that is told to resume from a link must find there what was saved, on a machine that
+ * has nothing else. */
+static enum hf_rc check_resume(const struct saving *s, struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *path = hf_strdup(s->in->resume_path);
+    for (int i = 0; i < LINKS_MAX; i++) {
+        const struct hf_entry *e = NULL;
+        if (find_entry(s, path, &e) ? e->kind != HF_FILE_SYMLINK : i == 0) {
+            return HF_OK;
+        }
+        if (e == NULL) {
+            enum hf_rc rc =
+                hf_fail(err, HF_EINVAL, "the link '%s' leads to '%s', which is not saved",
+                        s->in->resume_path, path);
+            return hf_hint(err, rc, "Save what it points to, or report that path instead.");
+        }
+        char *next = hf_link_leads(path, e->target);
+        hf_free(path);
+        path = next;
+    }
+    return hf_fail(err, HF_EINVAL, "the link '%s' leads nowhere", s->in->resume_path);
 }
 
 static void fill_head(const struct saving *s, struct hf_manifest *m)
@@ -162,9 +204,15 @@ static void fill_manifest(const struct saving *s, struct hf_manifest *m)
     m->files = hf_calloc(set->len, sizeof(struct hf_file));
     for (size_t i = 0; i < set->len; i++) {
         if (set->items[i].path[0] == '\0') {
-            m->roots[set->items[i].root].is_dir = set->items[i].kind == HF_FILE_DIR;
+            m->roots[set->items[i].root].kind = set->items[i].kind;
         }
         fill_file(s, m, index_of, i);
+    }
+    /* A copy that is read instead of the roots has none of it. */
+    bool copy = s->in->sources.len > 0 && s->in->expect != NULL;
+    const struct hf_strv *out = copy ? &s->in->expect->left_out : &set->left_out;
+    for (size_t i = 0; i < out->len; i++) {
+        hf_strv_add(&m->left_out, out->items[i]);
     }
     hf_free(index_of);
 }
@@ -210,6 +258,7 @@ static enum hf_rc save(struct saving *s, struct hf_manifest *ret, struct hf_err 
         s->ahead = hf_early_bytes(s->in->early);
     }
     HF_TRY(hf_snapshot_take(&in, &s->snap, err));
+    HF_TRY(check_resume(s, err));
     return commit(s, ret, err);
 }
 

@@ -22,10 +22,11 @@ struct hf_stamp {
 struct hf_stamps {
     struct hf_stamp *items;
     size_t len;
+    struct hf_strv left_out; /* what lies there and cannot be saved: no part of the comparison */
 };
 /* Lists roots (files or folders, links not followed) with size, mtime and inode; sorted by
  * path. HF_EINVAL for a root that is not absolute, HF_ENOTFOUND for a missing one, HF_ENOTSUP
- * names a socket or device. */
+ * for one that is a socket or a device; below a root those are left out. */
 enum hf_rc hf_stamps_take(const struct hf_strv *roots, struct hf_stamps *ret,
                           struct hf_err *err) HF_MUST_USE;
 bool hf_stamps_equal(
@@ -61,8 +62,9 @@ struct hf_save_in {
 /* On HF_OK *ret is the committed manifest (owned by the caller). Failures commit nothing and
  * harm nothing older: HF_EAGAIN with "changed while read" when a source file changed,
  * HF_EEXISTS when the lineage was taken over, HF_EINVAL when ranks are missing or the set is
- * empty. After a failure the same number is used again: if an earlier try, of unknown outcome,
- * had been stored after all, ret->number is the next free one and that try the parent. */
+ * empty, HF_EFULL when there are more files or blocks than one manifest can name. After a failure
+ * the same number is used again: if an earlier try, of unknown outcome, had been stored after all,
+ * ret->number is the next free one and that try the parent. */
 enum hf_rc hf_save(const struct hf_save_in *in, const struct hf_call *c, struct hf_manifest *ret,
                    struct hf_err *err) HF_MUST_USE;
 

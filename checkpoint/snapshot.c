@@ -418,7 +418,7 @@ static enum hf_rc check_some(const struct hf_snapshot_in *in, const struct hf_fi
                              struct hf_err *err)
 {
     for (size_t i = 0; i < set->len; i++) {
-        if (set->items[i].kind != HF_FILE_DIR) {
+        if (set->items[i].kind == HF_FILE_REGULAR) {
             return HF_OK;
         }
     }
@@ -431,6 +431,9 @@ enum hf_rc hf_snapshot_take(const struct hf_snapshot_in *in, struct hf_snapshot 
     struct hf_snapshot snap = {.n_ids = 0};
     HF_TRY(hf_fileset_list(read_from(in->save), &snap.set, err));
     enum hf_rc rc = check_some(in, &snap.set, err);
+    if (rc == HF_OK) { /* before hours of reading */
+        rc = hf_fileset_fits(&snap.set, in->block_bytes, err);
+    }
     if (rc == HF_OK) {
         rc = check_expected(in, &snap.set, err);
     }

@@ -29,7 +29,8 @@ struct hf_snapshot {
 };
 
 /* HF_EAGAIN "changed while read": a file changed again while it was read for the second time, or
- * is not as in->save->expect has it. HF_EINVAL: nothing but folders. */
+ * is not as in->save->expect has it. HF_EINVAL: no file at all. HF_EFULL:
+ * more files than a manifest can name. */
 enum hf_rc hf_snapshot_take(const struct hf_snapshot_in *in, struct hf_snapshot *ret,
                             struct hf_err *err) HF_MUST_USE;
 void hf_snapshot_release(struct hf_snapshot *s);

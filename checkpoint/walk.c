@@ -6,6 +6,7 @@
 #include "base/prelude.h"
 
 #include "checkpoint/objects.h"
+#include "checkpoint/record.h"
 
 /* Reads one decision into the row; damage is shown, not returned. */
 static enum hf_rc read_row(const struct hf_run *run, const struct hf_call *c,
@@ -19,7 +20,8 @@ static enum hf_rc read_row(const struct hf_run *run, const struct hf_call *c,
     row->stored_bytes = text.len;
     *d = (struct hf_decision){.kind = HF_DECISION_ABORT};
     if (rc == HF_OK || rc == HF_EFULL || rc == HF_ENOTFOUND) {
-        row->damaged = rc != HF_OK || hf_decision_parse(hf_buf_span(&text), d, NULL) != HF_OK;
+        row->damaged = rc != HF_OK || hf_record_check_sum(hf_buf_span(&text), NULL) != HF_OK ||
+                       hf_decision_parse(hf_buf_span(&text), d, NULL) != HF_OK;
         rc = HF_OK;
     }
     if (row->damaged) {
@@ -53,9 +55,7 @@ enum hf_rc hf_lineage_walk(const struct hf_run *run, const struct hf_call *c,
                            hf_lineage_row_fn *each, void *user, struct hf_err *err)
 {
     uint32_t highest = 0;
-    struct hf_claim claim;
-    HF_TRY(hf_lineage_highest(run, c, &highest, &claim, err));
-    hf_claim_release(&claim);
+    HF_TRY(hf_lineage_top(run, c, &highest, err));
     bool more = true;
     for (uint32_t a = 1; a <= highest && more; a++) {
         HF_TRY(walk_attempt(run, c, a, each, user, &more, err));

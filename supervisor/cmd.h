@@ -59,6 +59,15 @@ extern const struct hf_cmd *const hf_cmds[]; /* NULL-terminated, in the order of
 
 /* ckpt inspect, beside ckpt's other verbs: 0 when something whole lies in the folder, else 1. */
 int hf_ckpt_inspect(struct hf_cmd_ctx *ctx, const char *dir);
+/* ckpt rm, pin, unpin, gc: whether the verb is one of them; ctx->argv[0] must be. */
+bool hf_ckpt_keeps(const char *verb);
+int hf_ckpt_keep(struct hf_cmd_ctx *ctx);
+/* A run by its registered name, or by --store where it was never started here. `dir` is released
+ * and ret->store closed by the caller, also after a failure. */
+struct hf_run;
+struct hf_rundir;
+enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_rundir *dir,
+                            struct hf_run *ret, struct hf_err *err) HF_MUST_USE;
 
 /* What the process was given, so that tests can give something else. */
 struct hf_cmd_world {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * holdfast ckpt ls|show|verify: what a run's store holds, and whether it is whole. Reads only. Main
- * thread: there is no loop to keep waiting.
+ * holdfast ckpt ls|show|verify: what a run's store holds, and whether it is whole. Reads only; the
+ * verbs that keep and remove are in cmd_ckpt_keep.c. Main thread: there is no loop to keep waiting.
  */
 #include "base/prelude.h"
 
@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "checkpoint/pin.h"
 #include "checkpoint/restore.h"
 #include "supervisor/cmd.h"
 #include "supervisor/rundir.h"
@@ -27,14 +28,25 @@ struct ckpt {
     int (*each)(struct ckpt *k, const struct hf_lineage_row *row);
 };
 
-static cJSON *row_json(const struct hf_lineage_row *row)
+/* Unknown counts as not: it is shown, and nothing rests on it. */
+static bool is_pinned(const struct ckpt *k, const struct hf_lineage_row *row)
+{
+    struct hf_call c = {0};
+    enum hf_pin_state state = HF_PIN_NONE;
+    uint32_t n = 0;
+    return !row->retired &&
+           hf_pin_get(&k->run, &c, row->attempt, row->number, &state, &n, NULL) == HF_OK &&
+           state == HF_PIN_PINNED;
+}
+
+static cJSON *row_json(const struct ckpt *k, const struct hf_lineage_row *row)
 {
     static const char *const kinds[] = {"checkpoint", "aborted", "sealed"};
     char utc[HF_UTC_STRLEN];
     cJSON *obj = hf_json_obj();
     hf_json_add_int(obj, "attempt", row->attempt);
     hf_json_add_int(obj, "number", row->number);
-    hf_json_add_str(obj, "kind", kinds[row->decision->kind]);
+    hf_json_add_str(obj, "kind", row->damaged ? "damaged" : kinds[row->decision->kind]);
     if (row->decision->kind != HF_DECISION_MANIFEST) {
         return obj;
     }
@@ -45,6 +57,7 @@ static cJSON *row_json(const struct hf_lineage_row *row)
         hf_json_add_null(obj, "step");
     }
     hf_json_add_bool(obj, "retired", row->retired);
+    hf_json_add_bool(obj, "pinned", is_pinned(k, row));
     hf_json_add_str(obj, "reason", m->reason);
     hf_json_add_int(obj, "files", m->n_files);
     hf_json_add_int(obj, "bytes", (int64_t)m->bytes);
@@ -58,7 +71,7 @@ static cJSON *row_json(const struct hf_lineage_row *row)
 static int ls_row(struct ckpt *k, const struct hf_lineage_row *row)
 {
     if (k->json) {
-        hf_json_push(k->rows, row_json(row));
+        hf_json_push(k->rows, row_json(k, row));
         return 0;
     }
     const struct hf_manifest *m = &row->decision->manifest;
@@ -71,12 +84,18 @@ static int ls_row(struct ckpt *k, const struct hf_lineage_row *row)
         }
         fprintf(k->ctx->out, "%3u-%-6u %12s %14" PRIu64 " %7u  %-9s %s%s\n", row->attempt,
                 row->number, step, m->bytes, m->n_files, m->reason,
-                hf_utc_format(m->at_wall_ms, utc), row->retired ? "  (removed)" : "");
+                hf_utc_format(m->at_wall_ms, utc),
+                row->retired        ? "  (removed)"
+                : is_pinned(k, row) ? "  (pinned)"
+                                    : "");
         break;
     case HF_DECISION_ABORT:
     case HF_DECISION_SEAL:
         fprintf(k->ctx->out, "%3u-%-6u %12s %14s %7s  %s\n", row->attempt, row->number, "-", "-",
-                "-", row->decision->kind == HF_DECISION_SEAL ? "sealed" : "aborted");
+                "-",
+                row->damaged                              ? "DAMAGED"
+                : row->decision->kind == HF_DECISION_SEAL ? "sealed"
+                                                          : "aborted");
         break;
     }
     return 0;
@@ -85,7 +104,7 @@ static int ls_row(struct ckpt *k, const struct hf_lineage_row *row)
 static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
 {
     const struct hf_manifest *m = &row->decision->manifest;
-    cJSON *obj = row_json(row);
+    cJSON *obj = row_json(k, row);
     cJSON *files = hf_json_arr();
     for (uint32_t i = 0; row->decision->kind == HF_DECISION_MANIFEST && i < m->n_files; i++) {
         static const char *const kinds[] = {"file", "folder", "link"};
@@ -116,6 +135,19 @@ static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
 
 static int verify_row(struct ckpt *k, const struct hf_lineage_row *row)
 {
+    if (row->damaged && !row->retired) {
+        k->bad++;
+        if (k->json) {
+            cJSON *obj = row_json(k, row);
+            hf_json_add_bool(obj, "whole", false);
+            hf_json_add_str(obj, "why", "the record cannot be read");
+            hf_json_push(k->rows, obj);
+        } else {
+            fprintf(k->ctx->out, "%u-%u: DAMAGED: the record cannot be read\n", row->attempt,
+                    row->number);
+        }
+        return 0;
+    }
     if (row->decision->kind != HF_DECISION_MANIFEST || row->retired) {
         return 0;
     }
@@ -125,7 +157,7 @@ static int verify_row(struct ckpt *k, const struct hf_lineage_row *row)
     enum hf_rc rc = hf_verify(&k->run, &c, &row->decision->manifest, &bytes, &err);
     k->bad += rc != HF_OK ? 1 : 0;
     if (k->json) {
-        cJSON *obj = row_json(row);
+        cJSON *obj = row_json(k, row);
         hf_json_add_bool(obj, "whole", rc == HF_OK);
         hf_json_add_str(obj, "why", rc == HF_OK ? NULL : err.msg);
         hf_json_push(k->rows, obj);
@@ -151,19 +183,18 @@ static bool each_row(void *user, const struct hf_lineage_row *row)
     return k->each(k, row) == 0;
 }
 
-/* The run by its registered name, or by --store where it was never started here. */
-static enum hf_rc open_run(struct ckpt *k, const char *name, struct hf_rundir *dir,
-                           struct hf_err *err)
+enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_rundir *dir,
+                            struct hf_run *ret, struct hf_err *err)
 {
-    const struct hf_settings *set = k->ctx->settings;
+    const struct hf_settings *set = ctx->settings;
     const char *store = hf_set_str(set, HF_SET_STORE);
     enum hf_rc rc = hf_rundir_find(dir, hf_set_str(set, HF_SET_STATE_DIR), name, store, err);
     if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
-    k->run.name = name;
+    ret->name = name;
     return hf_store_open(rc == HF_OK ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
-                         &k->run.store, err);
+                         &ret->store, err);
 }
 
 static int walk(struct ckpt *k)
@@ -211,6 +242,9 @@ static int run(struct hf_cmd_ctx *ctx)
     if (ctx->argc == 2 && strcmp(ctx->argv[0], "inspect") == 0) {
         return hf_ckpt_inspect(ctx, ctx->argv[1]);
     }
+    if (ctx->argc > 0 && hf_ckpt_keeps(ctx->argv[0])) {
+        return hf_ckpt_keep(ctx);
+    }
     for (size_t i = 0; ctx->argc > 0 && i < HF_COUNT(verbs); i++) {
         if (strcmp(ctx->argv[0], verbs[i].name) == 0) {
             k.each = verbs[i].each;
@@ -222,13 +256,14 @@ static int run(struct hf_cmd_ctx *ctx)
     if (k.each == NULL || name == NULL || ctx->argc > 3 || (needs_id && k.wanted == NULL)) {
         hf_log(ctx->log, HF_LOG_ERROR,
                "use: holdfast ckpt ls RUN, ckpt show RUN ATTEMPT-NUMBER, ckpt verify RUN "
-               "[ATTEMPT-NUMBER], ckpt inspect FOLDER");
+               "[ATTEMPT-NUMBER], ckpt inspect FOLDER, ckpt rm|pin|unpin RUN ATTEMPT-NUMBER..., "
+               "ckpt gc RUN [--dry-run]");
         return HF_EXIT_USAGE;
     }
     struct hf_rundir dir;
     struct hf_err err = {0};
     int status = HF_EXIT_FAIL;
-    if (open_run(&k, name, &dir, &err) == HF_OK) {
+    if (hf_ckpt_open_run(ctx, name, &dir, &k.run, &err) == HF_OK) {
         status = walk(&k);
     } else {
         hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
@@ -240,13 +275,17 @@ static int run(struct hf_cmd_ctx *ctx)
 
 const struct hf_cmd hf_cmd_ckpt = {
     .name = "ckpt",
-    .args = "ls|show|verify RUN [ATTEMPT-NUMBER] | inspect FOLDER [options]",
-    .summary = "list, show and verify a run's checkpoints, or inspect a folder",
+    .args = "ls|show|verify|rm|pin|unpin|gc RUN [ATTEMPT-NUMBER]... | inspect FOLDER [options]",
+    .summary = "list, verify, keep and remove a run's checkpoints, or inspect a folder",
     .about =
         "Checkpoints are named ATTEMPT-NUMBER, as 'ckpt ls' shows them. verify reads every "
         "block and\n"
         "exits 1 if one is damaged. inspect looks into a folder that a training program saves\n"
-        "into, and says of each thing whether it would be shipped, and why.",
+        "into, and says of each thing whether it would be shipped, and why. pin keeps a "
+        "checkpoint\n"
+        "whatever --keep says, rm removes some but never the last good one, gc removes what "
+        "nobody\n"
+        "needs.",
     .exits =
         "0: done; with verify: all is whole\n1: the run, checkpoint or folder is not there, cannot "
         "be read, or is damaged\n64: wrong usage",

@@ -95,9 +95,12 @@ enum hf_rc hf_handoff_newest(const struct hf_run *run, const struct hf_call *c, 
     *ret_any = false;
     HF_TRY(hf_lineage_next_number(run, c, attempt, &next, &sealed, err));
     for (uint32_t n = next; n > 1; n--) {
-        struct hf_decision d = {0};
-        HF_TRY(hf_lineage_get_decision(run, c, attempt, n - 1, &d, err));
-        if (d.kind == HF_DECISION_MANIFEST) {
+        struct hf_decision d = {.kind = HF_DECISION_ABORT};
+        enum hf_rc rc = hf_lineage_get_decision(run, c, attempt, n - 1, &d, err);
+        if (rc != HF_OK && rc != HF_ECORRUPT) {
+            return rc;
+        }
+        if (d.kind == HF_DECISION_MANIFEST && !hf_lineage_is_retired(run, c, attempt, n - 1)) {
             *ret = d.manifest; /* taken out of d, which holds nothing else */
             *ret_any = true;
             return HF_OK;
@@ -206,7 +209,7 @@ static enum hf_rc judge_by_heartbeat(const struct hf_handoff_in *in, const struc
         busy(out, "is alive: its heartbeat moves");
         return HF_OK;
     }
-    return rc;
+    return rc == HF_ECORRUPT ? HF_OK : rc;
 }
 
 /* The attempt was started with this state folder. */
@@ -244,8 +247,8 @@ static enum hf_rc settle_last(const struct hf_handoff_in *in, const struct hf_ca
     struct hf_end end = {0};
     enum hf_rc rc = hf_lineage_get_end(in->run, c, last->attempt, &end, err);
     hf_end_release(&end);
-    if (rc != HF_ENOTFOUND) {
-        return rc;
+    if (rc != HF_ENOTFOUND) { /* that it was put says that it has ended, though it be damaged now */
+        return rc == HF_ECORRUPT ? HF_OK : rc;
     }
     HF_CLEANUP(hf_freep) char *dir = hf_rundir_attempt(in->dir, last->attempt);
     struct hf_claim local = {0};
@@ -316,10 +319,13 @@ static enum hf_rc compare_command(const struct hf_handoff_in *in, const struct h
     HF_TRY(leaves_something(in, c, &out->last, &left, err));
     while (!left && out->last.attempt > 1) {
         struct hf_claim lower = {0};
-        HF_TRY(hf_lineage_get_claim(in->run, c, out->last.attempt - 1, &lower, err));
+        bool damaged = false;
+        HF_TRY(hf_lineage_need_claim(in->run, c, out->last.attempt - 1, &lower, &damaged, err));
         hf_claim_release(&out->last);
         out->last = lower;
-        HF_TRY(leaves_something(in, c, &out->last, &left, err));
+        if (!damaged) { /* its command is not known */
+            HF_TRY(leaves_something(in, c, &out->last, &left, err));
+        }
     }
     if (left && !same_command(&out->last, in->argv)) {
         out->verdict = HF_HANDOFF_DIFFERS;
@@ -346,12 +352,47 @@ static void fill_claim(const struct hf_handoff_in *in, uint32_t attempt, struct 
     c->at_wall_ms = hf_wall_ms();
 }
 
+/* The claim that is the run's state. One that is damaged says neither whether the run is finished
+ * nor where its attempt lives: a person has to say that it may be passed over. Its own machine has
+ * a copy. */
+static enum hf_rc read_last(const struct hf_handoff_in *in, const struct hf_call *c,
+                            uint32_t *ret_highest, struct hf_claim *ret, struct hf_err *err)
+{
+    HF_TRY(hf_lineage_top(in->run, c, ret_highest, err));
+    if (*ret_highest == 0) {
+        return HF_OK;
+    }
+    bool damaged = false;
+    HF_TRY(hf_lineage_need_claim(in->run, c, *ret_highest, ret, &damaged, err));
+    if (!damaged) {
+        return HF_OK;
+    }
+    HF_CLEANUP(hf_freep) char *dir = hf_rundir_attempt(in->dir, *ret_highest);
+    struct hf_claim local = {0};
+    if (hf_journal_get_claim(dir, &local, NULL) == HF_OK && local.attempt == *ret_highest &&
+        (ret->nonce[0] == '\0' || strcmp(ret->nonce, local.nonce) == 0)) {
+        hf_claim_release(ret);
+        *ret = local;
+        return HF_OK;
+    }
+    hf_claim_release(&local);
+    if (in->resume || in->fresh) {
+        return HF_OK;
+    }
+    hf_claim_release(ret);
+    enum hf_rc rc =
+        hf_fail(err, HF_ECORRUPT, "the claim of attempt %u, the last, is damaged", *ret_highest);
+    return hf_hint(err, rc,
+                   "Make sure that it has ended. Then --resume goes on from its newest checkpoint, "
+                   "--fresh from nothing; nothing is deleted.");
+}
+
 enum hf_rc hf_handoff_claim(const struct hf_handoff_in *in, const struct hf_call *c,
                             struct hf_handoff_out *ret, struct hf_err *err)
 {
     *ret = (struct hf_handoff_out){0};
     uint32_t highest = 0;
-    HF_TRY(hf_lineage_highest(in->run, c, &highest, &ret->last, err));
+    HF_TRY(read_last(in, c, &highest, &ret->last, err));
     if (highest > 0 && ret->last.kind == HF_CLAIM_RUN) {
         HF_TRY(settle_last(in, c, ret, err));
     } else if (highest > 0 && ret->last.kind == HF_CLAIM_FINISHED) {
@@ -359,9 +400,7 @@ enum hf_rc hf_handoff_claim(const struct hf_handoff_in *in, const struct hf_call
     }
     if (ret->verdict == HF_HANDOFF_FINISHED && in->fresh) {
         ret->verdict = 0;
-        HF_TRY(hf_lineage_highest(in->run, c, &highest, &ret->claim, err));
-        hf_claim_release(&ret->claim);
-        ret->claim = (struct hf_claim){0};
+        HF_TRY(hf_lineage_top(in->run, c, &highest, err));
     }
     if (ret->verdict == HF_HANDOFF_ADOPT && in->fresh) {
         busy(ret, "still runs here; without --fresh it is taken over");

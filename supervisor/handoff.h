@@ -31,7 +31,7 @@ struct hf_handoff_in {
     const char *host;
     const char *boot_id;
     uint64_t pid_ns;
-    bool resume, fresh;
+    bool resume, fresh; /* either: a last claim that is damaged is passed over */
     uint64_t dead_after_ms;
     uint32_t block_bytes, lanes;
 };
@@ -68,6 +68,7 @@ struct hf_restored {
     struct hf_restore_report report;
     struct hf_strv
         damaged; /* a sentence for each newer checkpoint that was passed over as damaged */
+    struct hf_strv claims; /* a sentence for each damaged claim that was passed over */
 };
 void hf_restored_release(struct hf_restored *r);
 

@@ -10,11 +10,14 @@
 #include "base/retry.h"
 #include "supervisor/handoff.h"
 
+#define CLAIMS_NOTED 100 /* attempts that are looked at for a warning */
+
 void hf_restored_release(struct hf_restored *r)
 {
     hf_manifest_release(&r->manifest);
     hf_restore_report_release(&r->report);
     hf_strv_clear(&r->damaged);
+    hf_strv_clear(&r->claims);
 }
 
 /* Notes a damaged checkpoint, so that an older one is looked for; first whether it is still ours to
@@ -70,6 +73,27 @@ static enum hf_rc one_round(const struct hf_run *run, const struct hf_call *c,
     }
 }
 
+/* Which claims could not be read, from ours down to the attempt whose checkpoint was taken. */
+static enum hf_rc note_claims(const struct hf_run *run, const struct hf_call *c,
+                              const struct hf_claim *mine, struct hf_restored *ret,
+                              struct hf_err *err)
+{
+    uint32_t last = ret->any ? ret->manifest.attempt : 1;
+    for (uint32_t a = mine->attempt - 1, n = 0; a >= last && n < CLAIMS_NOTED; a--, n++) {
+        struct hf_claim claim = {0};
+        bool damaged = false;
+        HF_TRY(hf_lineage_need_claim(run, c, a, &claim, &damaged, err));
+        hf_claim_release(&claim);
+        if (damaged) {
+            hf_strv_take(&ret->claims,
+                         hf_asprintf("the claim of attempt %u is damaged: what its other records "
+                                     "tell of it has to do",
+                                     a));
+        }
+    }
+    return HF_OK;
+}
+
 enum hf_rc hf_handoff_restore(const struct hf_run *run, const struct hf_call *c,
                               const struct hf_claim *mine, struct hf_restored *ret,
                               struct hf_err *err)
@@ -81,6 +105,9 @@ enum hf_rc hf_handoff_restore(const struct hf_run *run, const struct hf_call *c,
         enum hf_rc rc = hf_lineage_seal(run, c, mine, &local);
         if (rc == HF_OK && !mine->fresh) {
             rc = one_round(run, c, mine, ret, &local);
+        }
+        if (rc == HF_OK && !mine->fresh) {
+            rc = note_claims(run, c, mine, ret, &local);
         }
         if (rc == HF_OK) {
             rc = hf_lineage_put_base(run, c, mine, ret->any ? &ret->manifest : NULL, &local);

@@ -64,6 +64,8 @@ enum hf_set_id {
     HF_SET_FOLLOW,
     HF_SET_SINCE,
     HF_SET_OWN,
+    HF_SET_EVEN_LAST,
+    HF_SET_DRY_RUN,
     HF_SET_JSON,
     HF_SET_RANKS,
     HF_SET_LOG_FORMAT,

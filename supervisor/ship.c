@@ -225,6 +225,12 @@ static void judge_committed(struct hf_ship *s, const struct job *j)
     v->at_wall_ms = hf_wall_ms();
     v->took_ms = (v->at_ns - j->reported_ns) / HF_MS;
     snprintf(v->reason, sizeof(v->reason), "%s", j->save->reason);
+    const struct hf_strv *out = &j->done.left_out;
+    if (out->len > 0) {
+        snprintf(v->why, sizeof(v->why),
+                 "left out, being neither file, folder nor link: '%.150s'%s", out->items[0],
+                 out->len > 1 ? " and others" : "");
+    }
 }
 
 static enum hf_rc clean_work(void *arg, const struct hf_op *op, struct hf_err *err)

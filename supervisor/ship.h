@@ -35,7 +35,7 @@ struct hf_verdict {
     uint64_t at_ns; /* CLOCK_BOOTTIME; 0: never */
     int64_t at_wall_ms;
     char reason[16]; /* why the save was made */
-    char why[256];   /* the step that failed; "" */
+    char why[256];   /* the step that failed, or what a committed one leaves out; "" */
 };
 
 struct hf_ship;

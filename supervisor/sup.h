@@ -79,7 +79,7 @@ struct hf_attempt {
     bool unprotected;
     bool recording; /* the end is being recorded */
     bool hurried;   /* the end waits for no look at a watched folder */
-    bool final_repeated, resume_doubted, resume_proven;
+    bool final_repeated, resume_doubted, resume_proven, left_out_told;
     char outcome_text[16];
     /* the tree */
     bool stop_sent;            /* the stop signal: never twice */

@@ -362,7 +362,10 @@ static void retain_done(void *user, const struct hf_err *err)
     struct hf_sup *sup = r->sup;
     sup->retain_busy = false;
     if (err != NULL && err->code != HF_ECANCELED) {
-        hf_log_err(&sup->log, HF_LOG_DEBUG, err, "old checkpoints were not removed");
+        /* Until a person does something about it the store only grows. */
+        bool lasts = err->code == HF_ECORRUPT || err->code == HF_ENOTSUP || err->code == HF_EDENIED;
+        hf_log_err(&sup->log, lasts ? HF_LOG_WARN : HF_LOG_DEBUG, err,
+                   "old checkpoints were not removed");
     }
     hf_free(r);
 }
@@ -414,6 +417,12 @@ static void tell_verdict(struct hf_sup *sup, const struct hf_verdict *v)
     hf_json_add_str(f, "why", v->why);
     hf_event(&sup->events, sup->at.claim.attempt, "verdict", f);
     char step[32];
+    bool stands = v->kind == HF_VERDICT_DURABLE || v->kind == HF_VERDICT_LOCAL;
+    if (stands && v->why[0] != '\0' && !sup->at.left_out_told) {
+        sup->at.left_out_told = true;
+        hf_log(&sup->log, HF_LOG_WARN, "the save of %s: %s", hf_sup_step_text(v->step, step),
+               v->why);
+    }
     if (v->kind == HF_VERDICT_STALE || v->kind == HF_VERDICT_LOST) {
         hf_log(&sup->log, HF_LOG_WARN, "the save of %s failed: %s",
                hf_sup_step_text(v->tried_step, step), v->why);

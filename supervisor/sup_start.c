@@ -81,9 +81,21 @@ static enum hf_rc find_parent(struct prepare *p, const struct hf_call *c, struct
     if (p->restored.any) {
         return HF_OK;
     }
-    enum hf_rc rc = hf_lineage_choose(&p->run, c, mine, 0, &p->restored.manifest, err);
-    p->restored.any = rc == HF_OK;
-    return rc == HF_ENOTFOUND ? HF_OK : rc;
+    /* Not what would be chosen now: that may be one which proved damaged, and was passed over. */
+    struct hf_base base;
+    struct hf_decision d = {.kind = HF_DECISION_ABORT};
+    enum hf_rc rc = hf_lineage_get_base(&p->run, c, mine->attempt, &base, err);
+    if (rc == HF_OK && base.attempt > 0) {
+        rc = hf_lineage_get_decision(&p->run, c, base.attempt, base.number, &d, err);
+    }
+    if (d.kind == HF_DECISION_MANIFEST &&
+        !hf_lineage_is_retired(&p->run, c, base.attempt, base.number)) {
+        p->restored.any = true;
+        p->restored.manifest = d.manifest;
+    } else {
+        hf_decision_release(&d);
+    }
+    return rc == HF_ENOTFOUND || rc == HF_ECORRUPT ? HF_OK : rc; /* then all is sent anew */
 }
 
 static enum hf_rc restore_work(void *arg, const struct hf_op *op, struct hf_err *err)
@@ -135,6 +147,9 @@ static void tell_restored(struct hf_sup *sup, const struct prepare *p)
         hf_json_add(f, "path", hf_json_bytes(p->restored.manifest.resume_path));
     }
     hf_event(&sup->events, sup->at.claim.attempt, "restored", f);
+    for (size_t i = 0; i < p->restored.claims.len; i++) {
+        hf_log(&sup->log, HF_LOG_WARN, "%s", p->restored.claims.items[i]);
+    }
     for (size_t i = 0; i < p->restored.damaged.len; i++) {
         hf_log(&sup->log, HF_LOG_WARN, "%s%s", p->restored.damaged.items[i],
                p->restored.any ? "; stepping back to an older one" : "");

@@ -13,14 +13,15 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/record.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/retain.h"
 #include "tests/unit/support_checkpoint.h"
 #include "tests/unit/support_conform_store.h"
 
-/* Rows as text: "1m" a manifest of attempt 1, "1r" a retired one, "1s" a seal or an abort; in
- * capitals where it has to be marked. */
-static void plan(void **state)
+/* Rows as text: "1m" a manifest of attempt 1, "1d" a damaged one, "1r" a retired one, "1s" a seal or
+ * an abort; in capitals where it has to be marked. */
+static void test_c8_plan(void **state)
 {
     (void)state;
     static const struct {
@@ -49,6 +50,13 @@ static void plan(void **state)
         {1, "1M1m1s2s3s4m"}, /* attempts without one do not count */
         {1, "1s2s"},
         {1, "1m1s2r3m"}, /* nor do those whose ones are retired */
+        {1, "1M1m1d"},   /* a damaged one counts for nothing, and stays until it is replaced */
+        {1, "1M1D1m"},
+        {2, "1m1d1m"},
+        {2, "1M1D1m1m"},
+        {0, "1m1d1m"},
+        {1, "1d1d"},
+        {1, "1M1m1D1s2D2s3m"}, /* nor for what there is to step back to */
     };
     for (size_t i = 0; i < HF_COUNT(cases); i++) {
         struct hf_retain_row rows[16] = {{.attempt = 0}};
@@ -57,14 +65,15 @@ static void plan(void **state)
             char kind = cases[i].rows[2 * k + 1];
             rows[k] = (struct hf_retain_row){.attempt = (uint32_t)(cases[i].rows[2 * k] - '0'),
                                              .number = (uint32_t)k + 1,
-                                             .manifest = strchr("mMr", kind) != NULL,
+                                             .manifest = strchr("mMrdD", kind) != NULL,
+                                             .damaged = strchr("dD", kind) != NULL,
                                              .retired = kind == 'r',
                                              .retire = k % 2 == 0};
-            want += kind == 'M';
+            want += kind == 'M' || kind == 'D';
         }
         marked = hf_retain_plan(rows, n, cases[i].keep);
         for (size_t k = 0; k < n; k++) {
-            if (rows[k].retire != (cases[i].rows[2 * k + 1] == 'M')) {
+            if (rows[k].retire != (strchr("MD", cases[i].rows[2 * k + 1]) != NULL)) {
                 fail_msg("keep %lld of %s: row %zu", (long long)cases[i].keep, cases[i].rows, k);
             }
         }
@@ -147,7 +156,8 @@ static void old_ones_go(void **state)
     /* The unchanged file's blocks lie in the first one's folder, and are named by those left. */
     assert_int_equal(store_count(j.b.store, "job/data/000001-000001-"), 3);
     assert_int_equal(store_count(j.b.store, "job/data/000001-000002-"), 0);
-    assert_int_equal(store_count(j.b.store, "job/checkpoints/"), 6 + 3);
+    assert_int_equal(store_count(j.b.store, "job/checkpoints/"),
+                     6 + 3 * 2); /* and no pin can come */
     retain(&j, &j.one, 3, 0);
     retain(&j, &j.one, 1, 6);
     assert_int_equal(verify(&j, &j.m[6]), HF_OK);
@@ -196,8 +206,16 @@ static void nothing_goes_while_a_manifest_cannot_be_read(void **state)
     hf_key_decision(key, "job", 1, 2);
     expect_rc(hf_store_get(j.b.store, NULL, key, &good, &err), HF_OK, &err);
     store_set(j.b.store, key, "{}");
-    expect_rc(hf_retain(&j.b.run, NULL, &j.one, 1, &removed, &err), HF_ECORRUPT, &err);
+    expect_rc(hf_retain(&j.b.run, NULL, &j.one, 3, &removed, &err), HF_ECORRUPT, &err);
+    assert_non_null(strstr(err.msg, "checkpoint 1-2"));
+    assert_non_null(strstr(err.hint, "ckpt rm job 1-2"));
     assert_int_equal(store_count(j.b.store, "job/data/"), 3 + 4 * 3);
+    /* A newer format is no damage: it is never given up by us. */
+    char *newer = hf_record_add_sum(strdup("{\"format\":2,\"features\":[]}"));
+    store_set(j.b.store, key, newer);
+    expect_rc(hf_retain(&j.b.run, NULL, &j.one, 1, &removed, &err), HF_ENOTSUP, &err);
+    assert_int_equal(store_count(j.b.store, "job/data/"), 3 + 4 * 3);
+    free(newer);
     expect_rc(hf_store_put(j.b.store, NULL, key, hf_buf_span(&good), 0, &err), HF_OK, &err);
     retain(&j, &j.one, 1, 9);
     hf_buf_release(&good);
@@ -232,7 +250,7 @@ static void over_a_hand_off(void **state)
     assert_int_equal(verify(&j, &j.m[3]), HF_OK); /* what there is to step back to */
     assert_int_equal(verify(&j, &first), HF_OK);
     save(&j, &two, 2, &first, &second);
-    retain(&j, &two, 1, 3);
+    retain(&j, &two, 1, 3 + 1); /* with what lay there and is not in it */
     assert_int_equal(verify(&j, &second), HF_OK);
     assert_int_equal(verify(&j, &j.m[3]), HF_OK);
     struct hf_claim three = must_claim(&j.b, 3);
@@ -254,13 +272,33 @@ static void over_a_hand_off(void **state)
     job_close(&j);
 }
 
+/* What nobody can read any more does not make the store grow for ever. */
+static void a_damaged_one_goes_once_it_is_replaced(void **state)
+{
+    (void)state;
+    struct job j;
+    job_open(&j, 5);
+    char key[HF_KEY_MAX];
+    store_set(j.b.store, hf_key_decision(key, "job", 1, 2), "{}");
+    struct hf_err err;
+    uint64_t removed = 0;
+    expect_rc(hf_retain(&j.b.run, NULL, &j.one, 4, &removed, &err), HF_ECORRUPT, &err);
+    retain(&j, &j.one, 3, 6);
+    assert_true(hf_lineage_is_retired(&j.b.run, NULL, 1, 2));
+    for (uint32_t n = 3; n <= 5; n++) {
+        assert_int_equal(verify(&j, &j.m[n]), HF_OK);
+    }
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan),
+        cmocka_unit_test(test_c8_plan),
         cmocka_unit_test(old_ones_go),
         cmocka_unit_test(a_killed_collector_is_completed),
         cmocka_unit_test(nothing_goes_while_a_manifest_cannot_be_read),
+        cmocka_unit_test(a_damaged_one_goes_once_it_is_replaced),
         cmocka_unit_test(over_a_hand_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

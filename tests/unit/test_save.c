@@ -21,6 +21,7 @@
 #include "base/fsx.h"
 #include "base/hash.h"
 #include "checkpoint/blocks.h"
+#include "checkpoint/fileset.h"
 #include "checkpoint/lanes.h"
 #include "checkpoint/restore.h"
 #include "tests/unit/support_checkpoint.h"
@@ -87,7 +88,7 @@ static void a_tree_is_stored(void **state)
     assert_int_equal(m.n_blocks, 5);
     assert_int_equal(m.parent_attempt, 0);
     assert_string_equal(m.roots[0].path, root);
-    assert_true(m.roots[0].is_dir);
+    assert_int_equal(m.roots[0].kind, HF_FILE_DIR);
     assert_int_equal(file_named(&m, "nothing in here")->mode, 0750);
     assert_int_equal(file_named(&m, "weights.bin")->n_extents, 3);
     assert_string_equal(file_named(&m, "latest")->target, "sub/deep");
@@ -201,7 +202,8 @@ static void what_is_refused(void **state)
                 {root, root, HF_EINVAL, "within"},
                 {empty, NULL, HF_EINVAL, "no file"},
                 {missing, NULL, HF_ENOTFOUND, "missing"},
-                {link, NULL, HF_ENOTSUP, "symbolic link"}};
+                {pipe, NULL, HF_ENOTSUP, "a pipe' is a pipe"}};
+    assert_int_equal(mkfifo(pipe, 0600), 0);
     for (size_t i = 0; i < HF_COUNT(rows); i++) {
         hf_strv_clear(&in.roots);
         hf_strv_add(&in.roots, rows[i].root);
@@ -213,9 +215,17 @@ static void what_is_refused(void **state)
     hf_strv_clear(&in.roots);
     refused(&in, HF_EINVAL, "nothing");
     hf_strv_add(&in.roots, root);
-    assert_int_equal(mkfifo(pipe, 0600), 0);
-    refused(&in, HF_ENOTSUP, "sub/a pipe");
-    assert_int_equal(unlink(pipe), 0);
+    in.resume_path = link;
+    hf_strv_clear(&in.roots);
+    hf_strv_add(&in.roots, link);
+    refused(&in, HF_EINVAL, "no file");
+    char *beside = bench_path(&b, "beside.pt");
+    put_text(beside, "x");
+    hf_strv_take(&in.roots, beside);
+    refused(&in, HF_EINVAL, "which is not saved");
+    in.resume_path = root;
+    hf_strv_clear(&in.roots);
+    hf_strv_add(&in.roots, root);
     in.resume_path = "step";
     refused(&in, HF_EINVAL, "resume path");
     in.resume_path = root;
@@ -460,7 +470,7 @@ static void several_roots_and_odd_names(void **state)
     expect_rc(hf_lineage_get_decision(&b.run, NULL, 1, 1, &d, &err), HF_OK, &err);
     for (size_t i = 0; i < HF_COUNT(names); i++) {
         assert_string_equal(d.manifest.roots[i].path, in.roots.items[i]);
-        assert_false(d.manifest.roots[i].is_dir);
+        assert_int_equal(d.manifest.roots[i].kind, HF_FILE_REGULAR);
     }
     hf_decision_release(&d);
     hf_manifest_release(&m);
@@ -505,6 +515,30 @@ static void many_files(void **state)
     hf_claim_release(&one);
     free(root);
     bench_close(&b);
+}
+
+static void more_files_than_a_manifest_can_name(void **state)
+{
+    (void)state;
+    static char path[] = "some/folder/with/a/file.bin";
+    struct hf_entry *items = hf_calloc(1000000, sizeof(struct hf_entry));
+    struct hf_fileset set = {.items = items};
+    for (size_t i = 0; i < 1000000; i++) {
+        items[i] = (struct hf_entry){.path = path, .kind = HF_FILE_REGULAR, .size = 3};
+    }
+    struct hf_err err = {.code = HF_OK};
+    set.len = 100000;
+    expect_rc(hf_fileset_fits(&set, 16 << 20, &err), HF_OK, &err);
+    set.len = 1000000;
+    expect_rc(hf_fileset_fits(&set, 16 << 20, &err), HF_EFULL, &err);
+    assert_non_null(strstr(err.msg, "1000000 files"));
+    assert_non_null(strstr(err.hint, "shards"));
+    set.len = 1;
+    items[0].size = UINT64_C(1) << 46;
+    expect_rc(hf_fileset_fits(&set, 64 << 10, &err), HF_EFULL, &err);
+    assert_non_null(strstr(err.hint, "--block-size"));
+    expect_rc(hf_fileset_fits(&set, 1 << 30, &err), HF_OK, &err);
+    hf_free(items);
 }
 
 struct counting {
@@ -587,6 +621,7 @@ int main(void)
         cmocka_unit_test(cancel_and_deadline),
         cmocka_unit_test(several_roots_and_odd_names),
         cmocka_unit_test(many_files),
+        cmocka_unit_test(more_files_than_a_manifest_can_name),
         cmocka_unit_test(lanes_do_each_item_once),
         cmocka_unit_test(known_blocks),
     };

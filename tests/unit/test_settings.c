@@ -234,7 +234,7 @@ static void test_flag_errors(void **state)
         {{"--every", "soon"}, "--every: ", ""},
         {{"--no-quiet=true"}, "'--no-quiet' takes no value", ""},
         {{"--quiet=yes"}, "--quiet: 'yes' is neither true nor false", "true or false"},
-        {{"--keep", "-1"}, "--keep: '-1' is too small", "from 0 to 1000000"},
+        {{"--keep", "-2"}, "--keep: '-2' is too small", "from -1 to 1000000"},
         {{"--keep", "3x"}, "--keep: '3x' is not a whole number", ""},
         {{"--keep", "99999999999999999999"}, "not a whole number", ""},
         {{"--poll", "2h"}, "--poll: '2h' is too large", "from 10ms to 1h"},
