@@ -6,13 +6,14 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import tape
-from support import PYTHON, TOP
+from support import PYTHON, TOP, processes_with
 
 FOLDER = Path(__file__).resolve().parent / "frameworks"
 TAPES = TOP / "build" / "tapes"
@@ -75,9 +76,13 @@ def record(script, options, made):
     root.mkdir(parents=True)
     env = {**environment(), "LD_PRELOAD": str(tape.library(new)), "DISK_TAPE": str(new / "tape"),
            "DISK_TAPE_BELOW": str(root)}
-    done = subprocess.run(command(script, root / "out", "full", *options), env=env, cwd=new,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240,
-                          check=False)
+    try:
+        done = subprocess.run(command(script, root / "out", "full", *options), env=env, cwd=new,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=240, check=False)
+    finally:
+        for pid in processes_with(new):  # a launcher that is ended leaves its ranks
+            os.kill(pid, signal.SIGKILL)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     took = tape.Tape(new / "tape", root)
     player = took.play(new / "again")

@@ -39,6 +39,8 @@ def for_each_kind(train, description):
         out = os.path.join(args.out, kind) if len(kinds) > 1 else args.out
         os.makedirs(out, exist_ok=True)
         train(argparse.Namespace(**{**vars(args), "kind": kind, "out": out}))
+    if world() > 1:
+        sys.modules["torch"].distributed.destroy_process_group()
 
 
 class Note:
