@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ SCRIPTS = {
 def command(script, out, mode, *options):
     """The command line of a producer; the test is skipped where its framework is missing."""
     package, start = SCRIPTS[script]
-    if importlib.util.find_spec(package) is None:
+    apart = Path(sys.prefix, "apart", package)
+    if importlib.util.find_spec(package) is None and not apart.exists():
         pytest.skip(f"avoidable: {package} is not installed (make deps)")
     return [*start, str(FOLDER / f"{script.removesuffix('_2')}.py"), str(out), mode,
             *map(str, options)]
@@ -54,7 +56,7 @@ def recorded(script, *options):
     """The tape of a full run. OUT is the folder `out` below the tape's."""
     with open(TOP / "tests" / "requirements.txt", "rb") as f:
         key = hashlib.sha256(f.read())
-    for path in (FOLDER / "common.py", FOLDER / f"{script.removesuffix('_2')}.py",
+    for path in (TOP / "tests" / "requirements-apart.txt", FOLDER / "common.py", FOLDER / f"{script.removesuffix('_2')}.py",
                  FOLDER.parent / "disk_tape.c", TOP / "tests" / "requirements-frameworks.txt"):
         key.update(path.read_bytes())
     key.update(repr(options).encode())
