@@ -56,8 +56,9 @@ def recorded(script, *options):
     """The tape of a full run. OUT is the folder `out` below the tape's."""
     with open(TOP / "tests" / "requirements.txt", "rb") as f:
         key = hashlib.sha256(f.read())
-    for path in (TOP / "tests" / "requirements-apart.txt", FOLDER / "common.py", FOLDER / f"{script.removesuffix('_2')}.py",
-                 FOLDER.parent / "disk_tape.c", TOP / "tests" / "requirements-frameworks.txt"):
+    lists = [TOP / "tests" / f"requirements-{name}.txt" for name in ("frameworks", "apart")]
+    for path in (*lists, FOLDER / "common.py", FOLDER / f"{script.removesuffix('_2')}.py",
+                 FOLDER.parent / "disk_tape.c"):
         key.update(path.read_bytes())
     key.update(repr(options).encode())
     TAPES.mkdir(parents=True, exist_ok=True)
