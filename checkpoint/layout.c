@@ -84,9 +84,9 @@ static bool marked_unfinished(const struct hf_scene *s)
 
 static bool named_unfinished(const char *name)
 {
-    static const char *const patterns[] = {"*.tmp",        "*.temp", "*.part",      "*.partial",
-                                           "*.tmp.*",      "tmp.*",  "tmp-*",       "tmp_*",
-                                           "*.tempstate*", "*_tmp",  "*.incomplete"};
+    static const char *const patterns[] = {
+        "*.tmp", "*.temp", "*.part",       "*.partial", "*.tmp.*",      "tmp.*",
+        "tmp-*", "tmp_*",  "*.tempstate*", "*_tmp",     "*.incomplete", "*_tmp.pth.tar"};
     for (size_t i = 0; i < HF_COUNT(patterns); i++) {
         if (hf_name_like(name, patterns[i], NULL)) {
             return true;

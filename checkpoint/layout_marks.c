@@ -41,6 +41,43 @@ static bool need_arrays(struct hf_scene *s, const struct hf_folder *f)
            (hf_scene_need_in(s, f, "manifest.ocdbt") && hf_scene_need_in(s, f, "_METADATA"));
 }
 
+static bool need_json(struct hf_scene *s, const struct hf_folder *f, const char *name)
+{
+    size_t len = 0;
+    HF_CLEANUP(hf_freep) char *text = hf_folder_read(f, name, ITEM_MAX, &len);
+    HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
+    if (text == NULL ||
+        hf_json_parse((struct hf_span){.ptr = text, .len = len}, ITEM_MAX, &json, NULL) != HF_OK) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is damaged", name);
+        return false;
+    }
+    return true;
+}
+
+/* The store's data files have names that only it can tell, but none is empty; what is told of each
+ * process's arrays is JSON without the ending. */
+static bool need_data(struct hf_scene *s, const struct hf_folder *f, unsigned depth)
+{
+    bool whole = true;
+    bool data = hf_name_ends(f->path, "/d");
+    bool json = hf_name_ends(f->path, "/array_metadatas");
+    for (size_t i = 0; i < f->len && whole; i++) {
+        const struct hf_item *item = &f->items[i];
+        struct hf_folder inner;
+        if (item->regular && data && item->size == 0) {
+            hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is empty", item->name);
+            whole = false;
+        } else if (item->regular && json) {
+            whole = need_json(s, f, item->name);
+        } else if (item->dir && depth > 0 &&
+                   hf_folder_open_in(f, item->name, &inner, NULL) == HF_OK) {
+            whole = need_data(s, &inner, depth - 1);
+            hf_folder_close(&inner);
+        }
+    }
+    return whole;
+}
+
 static bool has_content(const struct hf_folder *f)
 {
     for (size_t i = 0; i < f->len; i++) {
@@ -64,7 +101,7 @@ static bool need_item(struct hf_scene *s, const char *name, bool commits)
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "'%s' is not committed", name);
         whole = false;
     }
-    whole = whole && need_arrays(s, &f);
+    whole = whole && need_arrays(s, &f) && need_data(s, &f, 2);
     hf_folder_close(&f);
     return whole;
 }

@@ -78,9 +78,12 @@ fi
 # The frameworks that the tests take checkpoints from (docs/frameworks.md); DeepSpeed without
 # compiling anything.
 frameworks=tests/requirements-frameworks.txt
-if [ "$mode" = all ] && ! cmp -s "$frameworks" .venv/frameworks.txt; then
-    echo "installing into .venv: the training frameworks of $frameworks"
-    DS_BUILD_OPS=0 .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps \
-        -r "$frameworks"
-    cp "$frameworks" .venv/frameworks.txt
+apart=tests/requirements-apart.txt
+if [ "$mode" = all ] && ! cat $frameworks $apart | cmp -s - .venv/frameworks.txt; then
+    echo "installing into .venv: the training frameworks of $frameworks and $apart"
+    pip="env DS_BUILD_OPS=0 .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps"
+    $pip -r $frameworks
+    rm -rf .venv/apart
+    $pip --target .venv/apart -r $apart
+    cat $frameworks $apart >.venv/frameworks.txt
 fi

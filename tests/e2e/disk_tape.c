@@ -99,7 +99,7 @@ static int lock(void)
 {
     int saved = errno;
     int fd = (int)kernel(SYS_openat, AT_FDCWD, getenv("DISK_TAPE"),
-                          O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+                         O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX) != 0) {
         abort();
     }
@@ -132,8 +132,8 @@ static void put(int tape, struct record r, const struct place *p, const char *ot
     errno = saved;
 }
 
-/* By descriptor, the name last put on the tape. A few libraries rename by a system call of their own
- * and close afterwards: the close finds another name. */
+/* By descriptor, the name last put on the tape. A few libraries rename by a system call of their
+ * own and close afterwards: the close finds another name. */
 #define MAX_FDS 1024
 static char *names[MAX_FDS];
 
@@ -331,13 +331,13 @@ static int open_at(int dir, const char *name, int flags, mode_t mode)
     return fd;
 }
 
-#define TAKE_MODE(mode, flags)                                                                     \
-    mode_t mode = 0;                                                                               \
-    if (((flags) & (O_CREAT | O_TMPFILE)) != 0) {                                                  \
-        va_list args;                                                                              \
-        va_start(args, flags);                                                                     \
-        mode = va_arg(args, mode_t);                                                               \
-        va_end(args);                                                                              \
+#define TAKE_MODE(mode, flags)                    \
+    mode_t mode = 0;                              \
+    if (((flags) & (O_CREAT | O_TMPFILE)) != 0) { \
+        va_list args;                             \
+        va_start(args, flags);                    \
+        mode = va_arg(args, mode_t);              \
+        va_end(args);                             \
     }
 
 int open(const char *name, int flags, ...)

@@ -6,13 +6,15 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import tape
-from support import PYTHON, TOP
+from support import PYTHON, TOP, processes_with
 
 FOLDER = Path(__file__).resolve().parent / "frameworks"
 TAPES = TOP / "build" / "tapes"
@@ -37,7 +39,8 @@ SCRIPTS = {
 def command(script, out, mode, *options):
     """The command line of a producer; the test is skipped where its framework is missing."""
     package, start = SCRIPTS[script]
-    if importlib.util.find_spec(package) is None:
+    apart = Path(sys.prefix, "apart", package)
+    if importlib.util.find_spec(package) is None and not apart.exists():
         pytest.skip(f"avoidable: {package} is not installed (make deps)")
     return [*start, str(FOLDER / f"{script.removesuffix('_2')}.py"), str(out), mode,
             *map(str, options)]
@@ -53,8 +56,9 @@ def recorded(script, *options):
     """The tape of a full run. OUT is the folder `out` below the tape's."""
     with open(TOP / "tests" / "requirements.txt", "rb") as f:
         key = hashlib.sha256(f.read())
-    for path in (FOLDER / "common.py", FOLDER / f"{script.removesuffix('_2')}.py",
-                 FOLDER.parent / "disk_tape.c", TOP / "tests" / "requirements-frameworks.txt"):
+    lists = [TOP / "tests" / f"requirements-{name}.txt" for name in ("frameworks", "apart")]
+    for path in (*lists, FOLDER / "common.py", FOLDER / f"{script.removesuffix('_2')}.py",
+                 FOLDER.parent / "disk_tape.c"):
         key.update(path.read_bytes())
     key.update(repr(options).encode())
     TAPES.mkdir(parents=True, exist_ok=True)
@@ -75,9 +79,13 @@ def record(script, options, made):
     root.mkdir(parents=True)
     env = {**environment(), "LD_PRELOAD": str(tape.library(new)), "DISK_TAPE": str(new / "tape"),
            "DISK_TAPE_BELOW": str(root)}
-    done = subprocess.run(command(script, root / "out", "full", *options), env=env, cwd=new,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240,
-                          check=False)
+    try:
+        done = subprocess.run(command(script, root / "out", "full", *options), env=env, cwd=new,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=240, check=False)
+    finally:
+        for pid in processes_with(new):  # a launcher that is ended leaves its ranks
+            os.kill(pid, signal.SIGKILL)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     took = tape.Tape(new / "tape", root)
     player = took.play(new / "again")

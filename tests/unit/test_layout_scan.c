@@ -415,6 +415,7 @@ static void test_marks_of_being_unfinished(void **state)
         {"11.orbax-checkpoint-tmp-7/state/m.pt", NULL, "11.orbax-checkpoint-tmp-7",
          HF_LAYOUT_PARTIAL},
         {"tmp.pth.tar", NULL, "tmp.pth.tar", HF_LAYOUT_PARTIAL},
+        {"recovery_tmp.pth.tar", NULL, "recovery_tmp.pth.tar", HF_LAYOUT_PARTIAL},
         {"a.pt.tmp", NULL, "a.pt.tmp", HF_LAYOUT_FOREIGN},
         {"ck.data-00000-of-00001.tempstate123", NULL, "ck.data-00000-of-00001.tempstate123",
          HF_LAYOUT_FOREIGN},
@@ -441,6 +442,38 @@ static void test_marks_of_being_unfinished(void **state)
     remove_tree(folder);
 }
 
+/* save_total_limit removes the older ones, file by file; a kill may come between. With no other
+ * that has the training's state, all were saved without it. */
+static void test_half_removed_trainer_folders(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.safetensors", "trainer_state.json", "optimizer.pt",
+                                        "scheduler.pt", "rng_state.pth"};
+    char *folder = temp_folder();
+    for (int step = 1; step <= 3; step++) {
+        for (size_t i = 0; i < (step < 3 ? 2 : HF_COUNT(names)); i++) {
+            HF_CLEANUP(hf_freep)
+            char *file =
+                hf_asprintf("%scheckpoint-%d/%s", step == 1 ? "other-" : "", step, names[i]);
+            put_in(folder, file,
+                   i == 0   ? MAKE_TENSORS
+                   : i == 1 ? MAKE_TEXT
+                            : MAKE_ZIP64,
+                   i == 1 ? "{}" : NULL);
+        }
+    }
+    struct hf_layout_looks looks = scan_folder(folder, 0);
+    expect_state(&looks, "other-checkpoint-1", HF_LAYOUT_PARTIAL);
+    expect_state(&looks, "checkpoint-2", HF_LAYOUT_PARTIAL);
+    expect_state(&looks, "checkpoint-3", HF_LAYOUT_WHOLE);
+    hf_layout_looks_release(&looks);
+    remove_tree(hf_asprintf("%s/checkpoint-3", folder));
+    looks = scan_folder(folder, 0);
+    expect_state(&looks, "checkpoint-2", HF_LAYOUT_WHOLE);
+    hf_layout_looks_release(&looks);
+    remove_tree(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_o2_content_behind_links),
         cmocka_unit_test(test_trackers),
         cmocka_unit_test(test_marks_of_being_unfinished),
+        cmocka_unit_test(test_half_removed_trainer_folders),
     };
     return cmocka_run_group_tests_name("layout_scan", tests, NULL, NULL);
 }

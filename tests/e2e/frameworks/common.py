@@ -39,6 +39,8 @@ def for_each_kind(train, description):
         out = os.path.join(args.out, kind) if len(kinds) > 1 else args.out
         os.makedirs(out, exist_ok=True)
         train(argparse.Namespace(**{**vars(args), "kind": kind, "out": out}))
+    if world() > 1:
+        sys.modules["torch"].distributed.destroy_process_group()
 
 
 class Note:
@@ -65,9 +67,13 @@ class Note:
 
 def mark():
     """Tells a tape (disk_tape.c) that all saves so far are complete."""
-    if "DISK_TAPE" in os.environ and rank() == 0:
+    if "DISK_TAPE" not in os.environ:
+        return
+    if rank() == 0:
         with open(os.path.join(os.environ["DISK_TAPE_BELOW"], "mark"), "w"):
             pass
+    if world() > 1:  # no rank begins the next save before
+        sys.modules["torch"].distributed.barrier()
 
 
 def rank():

@@ -3,7 +3,7 @@
 `fsdp` shards the model with fully_shard."""
 import os
 
-from common import Note, parse, rank, torch_arrays, torch_batch, torch_model
+from common import Note, parse, torch_batch, torch_model
 
 
 def main():
@@ -46,8 +46,7 @@ def main():
                      checkpoint_id=os.path.join(args.out, f"step-{step + 1}"))
     whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True,
                                                                  cpu_offload=True))
-    if rank() == 0:
-        note.end({k: v.numpy() for k, v in whole.items()})
+    note.end({k: v.numpy() for k, v in whole.items()})
     dist.destroy_process_group()
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed on the CPU with gloo, under its launcher or torchrun; kind `zero0`, `zero1`, `zero3`."""
+"""DeepSpeed on the CPU with gloo, under torchrun; kind `zero0`, `zero1`, `zero3`."""
 import os
 
-from common import Note, for_each_kind, quiet, rank, torch_arrays, torch_batch, torch_model
+from common import Note, for_each_kind, quiet, torch_arrays, torch_batch, torch_model
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ["DS_BUILD_OPS"] = "0"
@@ -35,7 +35,7 @@ def train(args):
         note.step(step + 1)
         if (step + 1) % args.every == 0:
             engine.save_checkpoint(args.out)
-    if rank() == 0 and args.kind != "zero3":
+    if args.kind != "zero3":
         note.end({k: v.view(int) if v.dtype.kind == "V" else v
                   for k, v in torch_arrays(engine.module.float()).items()})
     torch.distributed.barrier()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning's ModelCheckpoint, one file a checkpoint; kind `copy` or `link`: what `last.ckpt` is."""
+"""Lightning's ModelCheckpoint with single files; kind `copy` or `link`: what `last.ckpt` is."""
 import logging
 import warnings
 
@@ -35,7 +35,7 @@ def train(args):
         enable_progress_bar=False, enable_model_summary=False,
         callbacks=[pl.callbacks.ModelCheckpoint(
             dirpath=args.out, every_n_train_steps=args.every, filename="{step}",
-            save_top_k=-1 if not args.keep else 1, save_last="link" if args.kind == "link" else True,
+            save_top_k=1 if args.keep else -1, save_last="link" if args.kind == "link" else True,
             enable_version_counter=False)])
     trainer.fit(net, torch.utils.data.DataLoader(data, batch_size=4),
                 ckpt_path="last" if args.mode == "resume" else None)

@@ -2,7 +2,6 @@
 """timm's CheckpointSaver: a step is an epoch; a recovery file half-way through each."""
 import os
 import sys
-import sysconfig
 import types
 
 from common import Note, parse, quiet, torch_arrays, torch_batch, torch_model
@@ -14,7 +13,7 @@ def saver_class():
     for name in ("torchvision", "torchvision.ops", "torchvision.ops.misc", "timm", "timm.layers"):
         module = sys.modules[name] = types.ModuleType(name)
         module.__getattr__ = lambda attribute: type(attribute, (), {})
-    sys.modules["timm"].__path__ = [os.path.join(sysconfig.get_paths()["purelib"], "timm")]
+    sys.modules["timm"].__path__ = [os.path.join(sys.prefix, "apart", "timm")]
     from timm.utils.checkpoint_saver import CheckpointSaver
     return CheckpointSaver
 
