@@ -292,8 +292,8 @@ static struct hf_seen_block *find_seen(const struct hf_holdings *h, const struct
                           : bsearch(&want, h->seen, h->n_seen, sizeof(*h->seen), seen_by_place);
 }
 
-/* May blocks below data/NNNNNN-NNNNNN-... go, as far as nobody names them? What a decided number has
- * uploaded and not named is left over of a try that failed; no other number may name it either. */
+/* May blocks below data/NNNNNN-NNNNNN-... go, as far as nobody names them? What a decided number
+ * has uploaded and not named is left over of a try that failed; no other may name it either. */
 static bool is_over(const struct hf_holdings *h, uint32_t attempt, uint32_t number)
 {
     if (attempt == 0 || attempt > h->top) {
@@ -335,11 +335,9 @@ enum hf_rc hf_holdings_list(struct hf_holdings *h, struct hf_err *err)
     for (size_t i = 0; i < h->len; i++) {
         const struct hf_retain_row *r = &h->rows[i];
         if (r->damaged && !r->retired) {
-            enum hf_rc rc =
-                hf_fail(err, HF_ECORRUPT,
-                        "nobody knows which blocks checkpoint %u-%u needs: its manifest "
-                        "is damaged",
-                        r->attempt, r->number);
+            enum hf_rc rc = hf_fail(
+                err, HF_ECORRUPT, "checkpoint %u-%u is damaged: nobody knows which blocks it needs",
+                r->attempt, r->number);
             return hf_hint(err, rc,
                            "Nothing is removed before 'holdfast ckpt rm %s %u-%u' gives it up, or "
                            "newer ones have taken its place.",

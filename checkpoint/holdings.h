@@ -2,7 +2,8 @@
  *
  * All that a run holds, for those who remove something: every decision, the manifests that stand,
  * and the blocks that nobody needs. The order of the calls is the safety: what is to go is marked
- * first, then all that stands is read, then blocks are listed and removed. Blocking, worker threads. For checkpoint/ alone.
+ * first, then all that stands is read, then blocks are listed and removed. Blocking, worker
+ * threads. For checkpoint/ alone.
  */
 #ifndef HF_CHECKPOINT_HOLDINGS_H
 #define HF_CHECKPOINT_HOLDINGS_H

@@ -248,7 +248,7 @@ enum hf_rc hf_lineage_seal(const struct hf_run *run, const struct hf_call *c,
 {
     bool done = false; /* the rest was sealed before, by a claimant that is higher than it */
     for (uint32_t a = mine->attempt - 1; a >= 1 && !done; a--) {
-        struct hf_claim lower;
+        struct hf_claim lower = {.attempt = 0};
         bool damaged = false;
         HF_TRY(hf_lineage_need_claim(run, c, a, &lower, &damaged, err));
         enum hf_rc rc = HF_OK;
@@ -378,7 +378,7 @@ enum hf_rc hf_lineage_choose(const struct hf_run *run, const struct hf_call *c,
     bool fresh = mine->fresh;
     struct choice choice = {.skip = skip};
     for (uint32_t a = mine->attempt - 1; a >= 1 && !fresh; a--) {
-        struct hf_claim lower;
+        struct hf_claim lower = {.attempt = 0};
         bool damaged = false;
         HF_TRY(hf_lineage_need_claim(run, c, a, &lower, &damaged, err));
         fresh = lower.fresh;

@@ -3,8 +3,8 @@
  * Pins: a person's word that a checkpoint is to stay, whatever retention says. Each checkpoint has
  * a row of create-only records, checkpoints/NNNNNN-NNNNNN.pin.NNNNNN.json, from 1 without a gap;
  * the last one rules: pinned, unpinned, or closed. "closed" ends the row: the checkpoint is about
- * to be retired, and nobody can pin it any more. So of a pin and a removal that meet, the store lets
- * one win, and nothing is ever changed or deleted. Blocking, worker threads.
+ * to be retired, and nobody can pin it any more. So of a pin and a removal that meet, the store
+ * lets one win, and nothing is ever changed or deleted. Blocking, worker threads.
  */
 #ifndef HF_CHECKPOINT_PIN_H
 #define HF_CHECKPOINT_PIN_H

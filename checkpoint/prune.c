@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Removing by hand: marks first, then a look at all that stands now, then blocks go. An attempt that
- * starts at the same moment was either claimed before that look, which then keeps what it builds
- * upon, or chooses after it, and sees the marks. Worker threads, or a command's main thread.
+ * Removing by hand: marks first, then a look at all that stands now, then blocks go. An attempt
+ * that starts at the same moment was either claimed before that look, which then keeps what it
+ * builds upon, or chooses after it, and sees the marks. Worker threads, or a command's main thread.
  */
 #include "base/prelude.h"
 

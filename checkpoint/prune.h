@@ -33,11 +33,11 @@ struct hf_prune_report {
 };
 void hf_prune_report_release(struct hf_prune_report *r);
 
-/* All ids are checked before any is retired. HF_ENOTFOUND: no such checkpoint. HF_EDENIED: it is the
- * last good one, pinned, or what a running attempt builds upon. HF_EAGAIN: an attempt is just
+/* All ids are checked before any is retired. HF_ENOTFOUND: no such checkpoint. HF_EDENIED: it is
+ * the last good one, pinned, or what a running attempt builds upon. HF_EAGAIN: an attempt is just
  * starting; nothing was removed, ask again. HF_ECORRUPT: a manifest that is not given up cannot be
- * read, so nobody knows what it needs. After a failure what was retired stays retired, and the next
- * call removes it. */
+ * read, so nobody knows what it needs. After a failure what was retired stays retired, and the
+ * next call removes it. */
 enum hf_rc hf_prune(const struct hf_prune_in *in, const struct hf_call *c,
                     struct hf_prune_report *ret, struct hf_err *err) HF_MUST_USE;
 

@@ -39,12 +39,7 @@ char *hf_record_add_sum(char *text_taken)
     size_t len = strlen(text) - 1; /* without the closing brace */
     char sum[HF_ID_STRLEN];
     hf_sha256_hex((struct hf_span){.ptr = text, .len = len}, sum);
-    char *out = hf_calloc(len + SUM_BYTES + 1, 1);
-    memcpy(out, text, len);
-    memcpy(out + len, SUM_HEAD, SUM_HEAD_BYTES);
-    memcpy(out + len + SUM_HEAD_BYTES, sum, HF_ID_STRLEN - 1);
-    memcpy(out + len + SUM_BYTES - 2, "\"}", 2);
-    return out;
+    return hf_asprintf("%.*s" SUM_HEAD "%s\"}", (int)len, text, sum);
 }
 
 enum hf_rc hf_record_check_sum(struct hf_span text, struct hf_err *err)

@@ -25,13 +25,13 @@ struct hf_retain_row {
  * keeps all. Returns how many were marked. */
 size_t hf_retain_plan(struct hf_retain_row *rows, size_t n, int64_t keep);
 
-/* Retires what the plan says (create-only marks), then removes blocks of retired checkpoints, and
- * of numbers that were sealed or aborted, that no live manifest names. What is pinned stays. Does
- * nothing when all are kept, nor while mine has committed nothing: its base may be an older one. If
- * a manifest that stands cannot be read nothing is deleted (HF_ECORRUPT). *ret_removed counts blocks. Safe to kill anywhere and to repeat. Only decided numbers
- * of attempts <= mine->attempt are touched, never one in flight. HF_EEXISTS: mine was taken
- * over, nothing is touched. Not at the same time as a save of `mine` whose parent is not its
- * newest manifest. */
+/* Retires what the plan says (create-only marks), then removes blocks that no live manifest names
+ * of decided numbers. What is pinned stays. Does nothing when all are kept, nor while mine has
+ * committed nothing: its base may be an older one. If a manifest that stands cannot be read nothing
+ * is deleted (HF_ECORRUPT). *ret_removed counts blocks. Safe to kill anywhere and to repeat. Only
+ * decided numbers of attempts <= mine->attempt are touched, never one in flight. HF_EEXISTS: mine
+ * was taken over, nothing is touched. Not at the same time as a save of `mine` whose parent is not
+ * its newest manifest. */
 enum hf_rc hf_retain(const struct hf_run *run, const struct hf_call *c, const struct hf_claim *mine,
                      int64_t keep, uint64_t *ret_removed, struct hf_err *err) HF_MUST_USE;
 

@@ -32,9 +32,10 @@ static enum hf_rc check_run(struct hf_span text, struct hf_err *err)
     HF_CLEANUP(hf_json_freep) cJSON *json = NULL;
     enum hf_rc rc = hf_record_parse(text, HF_RECORD_MAX, "run", &json, err);
     if (rc == HF_ECORRUPT) {
-        return hf_hint(err, rc,
-                       "Remove the run's 'run.json' from the store: it is written anew, and nothing "
-                       "else is lost.");
+        return hf_hint(
+            err, rc,
+            "Remove the run's 'run.json' from the store: it is written anew, and nothing "
+            "else is lost.");
     }
     HF_TRY(rc);
     const char *hash = NULL;

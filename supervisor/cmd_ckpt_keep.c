@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/pin.h"
@@ -119,17 +120,25 @@ bool hf_ckpt_keeps(const char *verb)
     return false;
 }
 
+/* Digits up to `end`, from 1 to HF_NUMBER_MAX; 0: something else. */
+static uint32_t read_number(const char *text, char end, const char **ret_rest)
+{
+    char *stop = NULL;
+    unsigned long v = text[0] >= '0' && text[0] <= '9' ? strtoul(text, &stop, 10) : 0;
+    if (v == 0 || v > HF_NUMBER_MAX || *stop != end) {
+        return 0;
+    }
+    *ret_rest = stop + 1;
+    return (uint32_t)v;
+}
+
 /* "3-12" */
 static bool read_id(const char *text, struct hf_ckpt_id *ret)
 {
-    unsigned attempt = 0, number = 0;
-    int end = 0;
-    if (strspn(text, "0123456789-") != strlen(text) || text[0] == '-' ||
-        sscanf(text, "%9u-%9u%n", &attempt, &number, &end) != 2 || text[end] != '\0') {
-        return false;
-    }
-    *ret = (struct hf_ckpt_id){.attempt = attempt, .number = number};
-    return attempt > 0 && number > 0;
+    const char *rest = text;
+    ret->attempt = read_number(text, '-', &rest);
+    ret->number = ret->attempt > 0 ? read_number(rest, '\0', &rest) : 0;
+    return ret->number > 0;
 }
 
 /* NULL: fits. Else what is wrong with the words. */

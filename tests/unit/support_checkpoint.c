@@ -114,8 +114,8 @@ void make_manifest(struct hf_manifest *m, uint32_t attempt, uint32_t number, con
     assert_true(m->ranks != NULL && m->roots != NULL && m->blocks != NULL);
     m->ranks[1] = 1;
     m->n_roots = 2;
-    m->roots[0] = (struct hf_root){.path = strdup("/home/someone/ckpt/step-1200"),
-                                   .kind = HF_FILE_DIR};
+    m->roots[0] =
+        (struct hf_root){.path = strdup("/home/someone/ckpt/step-1200"), .kind = HF_FILE_DIR};
     m->roots[1] = (struct hf_root){.path = strdup("/home/someone/ckpt/latest")};
     m->n_blocks = 2;
     for (uint32_t i = 0; i < 2; i++) {

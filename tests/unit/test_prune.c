@@ -191,8 +191,8 @@ static void test_c6_what_a_running_attempt_builds_upon_stays(void **state)
     store_holds(j.b.store, coming, "x");
     struct hf_manifest first;
     save(&j, &two, 1, &j.m[2], &first);
-    /* Its own file's; what the other file needs is named by attempt 2 now. And what was uploaded for
-     * 2-1 and is not in it. */
+    /* Its own file's; what the other file needs is named by attempt 2 now. And what was uploaded
+     * for 2-1 and is not in it. */
     must_rm(&j, "1-2", PER_SAVE + 1);
     store_holds(j.b.store, coming, NULL);
     assert_int_equal(verify(&j, &first), HF_OK);

@@ -19,8 +19,8 @@
 #include "tests/unit/support_checkpoint.h"
 #include "tests/unit/support_conform_store.h"
 
-/* Rows as text: "1m" a manifest of attempt 1, "1d" a damaged one, "1r" a retired one, "1s" a seal or
- * an abort; in capitals where it has to be marked. */
+/* Rows as text: "1m" a manifest of attempt 1, "1d" a damaged one, "1r" a retired one, "1s" a seal
+ * or an abort; in capitals where it has to be marked. */
 static void test_c8_plan(void **state)
 {
     (void)state;
