@@ -53,7 +53,7 @@ static enum hf_rc line_parse(struct hf_span text, struct hf_log_piece *ret, stru
     int64_t offset = 0;
     int64_t missing = 0;
     const char *nonce = NULL;
-    struct hf_log_piece p = {.offset = 0};
+    struct hf_log_piece p = *ret;
     HF_TRY(hf_json_parse(text, PIECE_LINE_MAX, &obj, err));
     HF_TRY(hf_json_get_int(obj, "format", 1, INT32_MAX, &format, err));
     if (format != 1) {
@@ -121,7 +121,7 @@ enum hf_rc hf_log_unpack(struct hf_span object, struct hf_log_piece *ret, struct
     if (line > PIECE_LINE_MAX || line > object.len - FRAME_HEAD) {
         return hf_fail(err, HF_ECORRUPT, "a log piece's line of %u bytes", line);
     }
-    struct hf_log_piece piece;
+    struct hf_log_piece piece = *ret;
     enum hf_rc rc = line_parse((struct hf_span){at + FRAME_HEAD, line}, &piece, err);
     if (rc != HF_OK) {
         return hf_wrap(err, rc, "a log piece's line");
@@ -139,13 +139,14 @@ enum hf_rc hf_log_unpack(struct hf_span object, struct hf_log_piece *ret, struct
                        ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is cut short");
     }
     HF_TRY(hf_buf_add(ret_raw, raw, n, err));
+    piece.len = n;
     *ret = piece;
     return HF_OK;
 }
 
-enum hf_rc hf_log_put(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
-                      uint32_t number, const struct hf_log_piece *piece, struct hf_span raw,
-                      struct hf_log_piece *ret_other, uint64_t *ret_other_len, struct hf_err *err)
+enum hf_rc hf_log_put(const struct hf_run *run, const struct hf_call *c,
+                      const struct hf_log_piece *piece, struct hf_span raw,
+                      struct hf_log_piece *ret_other, struct hf_err *err)
 {
     char key[HF_KEY_MAX];
     struct hf_buf object;
@@ -154,14 +155,15 @@ enum hf_rc hf_log_put(const struct hf_run *run, const struct hf_call *c, uint32_
     hf_buf_init(&object, HF_LOG_OBJECT_MAX);
     hf_buf_init(&other, HF_LOG_OBJECT_MAX);
     hf_buf_init(&other_raw, HF_LOG_PIECE_MAX);
+    hf_key_log(key, run->name, piece->attempt, piece->number);
     enum hf_rc rc = hf_log_pack(piece, raw, &object, err);
     if (rc == HF_OK) {
-        rc = hf_store_create(run->store, c, hf_key_log(key, run->name, attempt, number),
-                             hf_buf_span(&object), &other, err);
+        rc = hf_store_create(run->store, c, key, hf_buf_span(&object), &other, err);
     }
     if (rc == HF_EEXISTS) {
-        enum hf_rc look = hf_log_unpack(hf_buf_span(&other), ret_other, &other_raw, err);
-        *ret_other_len = other_raw.len;
+        struct hf_log_piece there = {.attempt = piece->attempt, .number = piece->number};
+        enum hf_rc look = hf_log_unpack(hf_buf_span(&other), &there, &other_raw, err);
+        *ret_other = look == HF_OK ? there : *ret_other;
         rc = look == HF_OK ? HF_EEXISTS : hf_wrap(err, look, "'%s'", key);
     }
     hf_buf_release(&object);
@@ -170,16 +172,16 @@ enum hf_rc hf_log_put(const struct hf_run *run, const struct hf_call *c, uint32_
     return rc;
 }
 
-enum hf_rc hf_log_get(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,
-                      uint32_t number, struct hf_log_piece *ret, struct hf_buf *ret_raw,
-                      struct hf_err *err)
+enum hf_rc hf_log_get(const struct hf_run *run, const struct hf_call *c, struct hf_log_piece *piece,
+                      struct hf_buf *ret_raw, struct hf_err *err)
 {
     char key[HF_KEY_MAX];
     struct hf_buf object;
     hf_buf_init(&object, HF_LOG_OBJECT_MAX);
-    enum hf_rc rc = hf_obj_get(run, c, hf_key_log(key, run->name, attempt, number), &object, err);
+    hf_key_log(key, run->name, piece->attempt, piece->number);
+    enum hf_rc rc = hf_obj_get(run, c, key, &object, err);
     if (rc == HF_OK) {
-        rc = hf_log_unpack(hf_buf_span(&object), ret, ret_raw, err);
+        rc = hf_log_unpack(hf_buf_span(&object), piece, ret_raw, err);
         rc = rc == HF_OK ? rc : hf_wrap(err, rc, "'%s'", key);
     }
     hf_buf_release(&object);
@@ -227,10 +229,10 @@ enum hf_rc hf_log_since(const struct hf_run *run, const struct hf_call *c, uint3
     uint32_t high = last + 1;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        struct hf_log_piece piece = {.offset = 0};
+        struct hf_log_piece piece = {.attempt = attempt, .number = middle};
         struct hf_buf raw;
         hf_buf_init(&raw, HF_LOG_PIECE_MAX);
-        enum hf_rc rc = hf_log_get(run, c, attempt, middle, &piece, &raw, err);
+        enum hf_rc rc = hf_log_get(run, c, &piece, &raw, err);
         hf_buf_release(&raw);
         HF_TRY(rc);
         if (piece.at_wall_ms >= wall_ms) {

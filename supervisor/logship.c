@@ -62,20 +62,19 @@ static enum hf_rc not_ours(const struct job *j, struct hf_err *err)
 
 static enum hf_rc find_place(struct job *j, const struct hf_call *c, struct hf_err *err)
 {
-    struct hf_log_piece piece = {.offset = 0};
     struct hf_buf raw;
     uint32_t last = 0;
     HF_TRY(hf_log_last(&j->run, c, j->attempt, &last, err));
     if (last > 0) {
+        struct hf_log_piece piece = {.attempt = j->attempt, .number = last};
         hf_buf_init(&raw, HF_LOG_PIECE_MAX);
-        enum hf_rc rc = hf_log_get(&j->run, c, j->attempt, last, &piece, &raw, err);
-        uint64_t end = piece.offset + raw.len;
+        enum hf_rc rc = hf_log_get(&j->run, c, &piece, &raw, err);
         hf_buf_release(&raw);
         HF_TRY(rc);
         if (strcmp(piece.nonce, j->nonce) != 0) {
             return not_ours(j, err);
         }
-        j->place.end = end;
+        j->place.end = piece.offset + piece.len;
     }
     j->place.last = last;
     j->place.known = true;
@@ -101,25 +100,26 @@ static enum hf_rc put_piece(struct job *j, const struct hf_call *c, uint64_t at,
                             struct hf_err *err)
 {
     struct hf_log_piece other = {.offset = 0};
-    uint64_t other_len = 0;
-    struct hf_log_piece piece = {
-        .offset = at, .missing = at - j->place.end, .at_wall_ms = hf_wall_ms()};
+    struct hf_log_piece piece = {.attempt = j->attempt,
+                                 .number = j->place.last + 1,
+                                 .offset = at,
+                                 .missing = at - j->place.end,
+                                 .at_wall_ms = hf_wall_ms(),
+                                 .len = raw.len};
     memcpy(piece.nonce, j->nonce, sizeof(piece.nonce));
-    enum hf_rc rc =
-        hf_log_put(&j->run, c, j->attempt, j->place.last + 1, &piece, raw, &other, &other_len, err);
+    enum hf_rc rc = hf_log_put(&j->run, c, &piece, raw, &other, err);
     if (rc == HF_EEXISTS) {
         /* An earlier try that was thought to have failed. */
         if (strcmp(other.nonce, j->nonce) != 0 || other.offset < j->place.end) {
             return not_ours(j, err);
         }
         piece = other;
-        raw.len = (size_t)other_len;
         rc = HF_OK;
     }
     HF_TRY(rc);
     j->place.missing += piece.missing;
     j->place.last++;
-    j->place.end = piece.offset + raw.len;
+    j->place.end = piece.offset + piece.len;
     return HF_OK;
 }
 

@@ -158,11 +158,11 @@ static enum hf_rc copy_stored(struct hf_logview *v, struct hf_logview_at *at, bo
                               struct hf_err *err)
 {
     for (;;) {
-        struct hf_log_piece piece = {.offset = 0};
+        struct hf_log_piece piece = {.attempt = at->attempt, .number = at->piece};
         struct hf_buf raw;
         struct hf_err why = {0};
         hf_buf_init(&raw, HF_LOG_PIECE_MAX);
-        enum hf_rc rc = hf_log_get(&v->run, NULL, at->attempt, at->piece, &piece, &raw, &why);
+        enum hf_rc rc = hf_log_get(&v->run, NULL, &piece, &raw, &why);
         if (rc == HF_OK && piece.missing > 0) {
             hf_log(v->log, HF_LOG_WARN, "%" PRIu64 " bytes of attempt %u did not reach the store",
                    piece.missing, at->attempt);

@@ -160,7 +160,8 @@ def test_the_local_log_is_a_ring(hf):
     while child.proc.poll() is None:
         most = max(most, disk_bytes(hf) if hf.dir().exists() else 0)
     assert child.wait() == 0
-    assert 0 < most <= 256 * 1024 and disk_bytes(hf) <= 256 * 1024
+    # A segment may go, and the next one grow, between two looks.
+    assert 0 < most <= 256 * 1024 * 9 / 8 and disk_bytes(hf) <= 256 * 1024
     assert len(child.out.splitlines()) == 200000
     got = hf.call("logs", "r")
     lines = got.out.splitlines()
@@ -219,10 +220,9 @@ def test_n1_a_full_disk_costs_log_lines_only(hf, root):
 
 def test_a_file_size_limit_starts_a_new_segment(hf):
     """`ulimit -f` holds for the keeper too: shorter segments, nothing lost, no SIGXFSZ."""
-    child = hf.run(command=shell("head -c 300000 /dev/zero | tr '\\0' x; echo; echo end"),
-                   before=["bash", "-c", 'ulimit -f 100; exec "$@"', "bash"], stdout=None)
-    del child
-    assert hf.events("attempt-ended")[0]["outcome"] in ("finished", "failed")
+    hf.run(command=shell("head -c 300000 /dev/zero | tr '\\0' x"),
+           before=["bash", "-c", 'ulimit -f 100; exec "$@"', "bash"])
+    assert hf.events("attempt-ended")[0]["outcome"] == "finished"
     assert len(segments(hf)) >= 3
     assert hf.call("logs", "r").out.count("x") == 300000
 

@@ -80,7 +80,8 @@ static void live(struct story *s)
     expect_rc(hf_run_open(&s->run, NULL, NULL, &err), HF_OK, &err);
     expect_rc(hf_lineage_claim(&s->run, NULL, &one, &err), HF_OK, &err);
     bool superseded = false;
-    expect_rc(hf_lineage_beat(&s->run, NULL, &one, 1, &superseded, &err), HF_OK, &err);
+    const struct hf_beat beat = {.counter = 1, .step = -1};
+    expect_rc(hf_lineage_beat(&s->run, NULL, &one, &beat, &superseded, &err), HF_OK, &err);
     for (unsigned version = 1; version <= 3; version++) {
         save(s, &one, version, &last);
     }
