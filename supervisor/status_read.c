@@ -46,8 +46,9 @@ static bool age_of(const cJSON *obj, const char *key, int64_t now_ms, int64_t *r
 
 void hf_status_add_ages(cJSON *obj, int64_t now_ms)
 {
-    static const char *const keys[] = {"since",   "updated", "heartbeat", "step_at",
-                                       "last_ok", "at",      "deadline",  "store_silent_since"};
+    static const char *const keys[] = {"since",    "updated", "heartbeat", "step_at",
+                                       "last_ok",  "at",      "deadline",  "store_silent_since",
+                                       "stored_at"};
     for (size_t i = 0; i < HF_COUNT(keys); i++) {
         int64_t age = 0;
         char name[40];
@@ -179,11 +180,29 @@ void hf_status_judge(cJSON *obj, const struct hf_status_seen *seen)
 static cJSON *nothing_known(const struct hf_rundir *r)
 {
     static const char *const unknown[] = {
-        "store_kind",   "since",    "attempt",         "supervisor_pid", "command_pid",
-        "protected_by", "ranks",    "watch",           "notice",         "save",
-        "heartbeat",    "outcome",  "exit_status",     "updated",        "store_silent_since",
-        "log",          "boot_id",  "updated_boot_ms", "pid_ns",         "supervisor_start",
-        "host",         "every_ms",     "log",
+        "store_kind",
+        "since",
+        "attempt",
+        "supervisor_pid",
+        "command_pid",
+        "protected_by",
+        "ranks",
+        "watch",
+        "notice",
+        "save",
+        "heartbeat",
+        "outcome",
+        "exit_status",
+        "updated",
+        "store_silent_since",
+        "log",
+        "boot_id",
+        "updated_boot_ms",
+        "pid_ns",
+        "supervisor_start",
+        "host",
+        "every_ms",
+        "log",
     };
     cJSON *obj = hf_json_obj();
     hf_json_add_str(obj, "run", r->name);

@@ -22,7 +22,7 @@ RUN = {
     "since": UTC, "last_state": WORD, "supervised": bool, "attempt": NUMBER,
     "supervisor_pid": NUMBER, "command_pid": NUMBER, "protected_by": WORD, "unprotected": bool,
     "ranks": dict, "every_ms": NUMBER, "watch": dict, "notice": dict, "save": dict,
-    "heartbeat": UTC,
+    "heartbeat": UTC, "log": dict,
     "outcome": WORD, "exit_status": NUMBER, "events_dropped": NUMBER, "updated": UTC,
     "updated_boot_ms": NUMBER, "boot_id": WORD, "pid_ns": NUMBER, "supervisor_start": NUMBER,
     "host": WORD, "asked": WORD, "evidence": list,
@@ -31,6 +31,8 @@ PARTS = {
     "ranks": {"world": NUMBER, "joined": NUMBER, "life": NUMBER, "step": NUMBER, "step_at": UTC},
     "save": {"verdict": WORD, "step": NUMBER, "tried_step": NUMBER, "attempt": NUMBER,
              "number": NUMBER, "bytes": NUMBER, "reason": WORD, "why": WORD, "at": UTC},
+    "log": {"dropped_bytes": NUMBER, "why": WORD, "stored_pieces": NUMBER, "stored_bytes": NUMBER,
+            "not_stored_bytes": NUMBER, "stored_at": UTC, "store_failing": bool},
 }
 
 

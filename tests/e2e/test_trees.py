@@ -405,7 +405,7 @@ def test_a6_a_process_in_the_kernel_is_named_and_left(hf, freezer):
     child = hf.run_start("--grace=2s", command=shell("sleep 1000 & echo pid $!; wait"))
     child.waits_for_output("pid")
     pid = int(child.out.split()[1])
-    until(lambda: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes(), "its exec")
+    until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep"), "its exec")
     (freezer / "cgroup.procs").write_text(str(pid))
     (freezer / "freezer.state").write_text("FROZEN")
     until(lambda: process(pid)[0] == "D", "state D")
