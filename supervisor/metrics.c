@@ -203,6 +203,10 @@ static void put_health(struct writer *w)
             v->store_silent_ms);
     counter(w, "events_dropped_total", "Lines of the event log that could not be written.",
             v->events_dropped);
+    gauge(w, "log_dropped_bytes", "Output of the attempt that the local log had no room for.",
+          v->log_dropped);
+    gauge(w, "log_not_stored_bytes", "Output of the attempt that never reached the store.",
+          v->log_not_stored);
     counter(w, "stragglers_total", "Processes that outlived the command and were ended.",
             v->sums.stragglers);
 }

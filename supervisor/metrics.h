@@ -47,6 +47,7 @@ struct hf_metrics_view {
     bool protected_known, is_protected;
     const struct hf_watch_status *watch; /* NULL: not watched */
     uint64_t events_dropped, crashes;
+    uint64_t log_dropped, log_not_stored; /* bytes, of this attempt */
     struct hf_metrics_sums sums;
 };
 

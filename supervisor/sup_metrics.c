@@ -46,6 +46,10 @@ static void look(const struct hf_sup *sup, struct hf_metrics_view *v, struct hf_
     if (sup->watch != NULL) {
         hf_watch_get_status(sup->watch, watch);
     }
+    struct hf_logship_status log = {.missing = 0};
+    if (at->logship != NULL) {
+        hf_logship_get_status(at->logship, &log);
+    }
     const struct hf_verdict *save = at->ship != NULL ? hf_ship_verdict(at->ship) : NULL;
     uint64_t now_ns = hf_now_ns();
     bool by = ranks.world > 0 || at->watchdir != NULL;
@@ -67,6 +71,8 @@ static void look(const struct hf_sup *sup, struct hf_metrics_view *v, struct hf_
         .is_protected = by,
         .watch = sup->watch != NULL ? watch : NULL,
         .events_dropped = sup->events.dropped,
+        .log_dropped = at->log_dropped,
+        .log_not_stored = log.missing,
         .crashes = sup->crashes,
         .sums = sup->metrics->sums,
     };

@@ -98,7 +98,9 @@ static void test_all(void **state)
                                 .protected_known = true,
                                 .is_protected = true,
                                 .watch = &watch,
-                                .events_dropped = 3};
+                                .events_dropped = 3,
+                                .log_dropped = 77,
+                                .log_not_stored = 78};
     HF_CLEANUP(hf_freep) char *text = text_of(&v);
     static const char *const lines[] = {
         "holdfast_up{run=\"r\"} 1",
@@ -125,6 +127,8 @@ static void test_all(void **state)
         "holdfast_store_silent_seconds{run=\"r\"} 0.000",
         "holdfast_protected{run=\"r\"} 1",
         "holdfast_events_dropped_total{run=\"r\"} 3",
+        "holdfast_log_dropped_bytes{run=\"r\"} 77",
+        "holdfast_log_not_stored_bytes{run=\"r\"} 78",
     };
     for (size_t i = 0; i < HF_COUNT(lines); i++) {
         has(text, lines[i]);
