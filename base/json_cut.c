@@ -223,9 +223,12 @@ enum hf_rc hf_json_each(struct hf_span array, hf_json_each_fn *fn, void *user, s
 
 size_t hf_json_count(struct hf_span array)
 {
+    if (array.len == 0) {
+        return 0; /* its pointer may be NULL */
+    }
     struct walk w = {.at = array.ptr, .end = (const char *)array.ptr + array.len};
     size_t n = 0;
-    if (array.len == 0 || !take(&w, '[')) {
+    if (!take(&w, '[')) {
         return 0;
     }
     do {

@@ -212,7 +212,7 @@ def test_a_save_that_was_not_shipped_is_found_again(hf):
     command = looped(60, "--own-every", 20, "--pad", 40000000)
     child = hf.run_start("--block-size=64KiB", "--lanes=1", command=command)
     hf.waits_for("saved", step=19)
-    until(lambda: '"step":19' in (hf.dir() / "1/saves.jsonl").read_text(), "its line in the journal")
+    until(lambda: '"step":19' in (hf.dir() / "1/saves.jsonl").read_text(), "its journal line")
     child.kill(signal.SIGKILL)
     child.wait()
     shipped = bool(hf.events("verdict"))
