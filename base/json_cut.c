@@ -182,6 +182,13 @@ static enum hf_rc broken(struct hf_span array, const struct walk *w, struct hf_e
                    (size_t)(w->at - (const char *)array.ptr));
 }
 
+/* One of length 0 may have no pointer, and nothing may be added to that. */
+static struct walk walk_of(struct hf_span array)
+{
+    const char *at = array.ptr;
+    return (struct walk){.at = at, .end = array.len > 0 ? at + array.len : at};
+}
+
 static enum hf_rc one(struct hf_span text, hf_json_each_fn *fn, void *user, struct hf_err *err)
 {
     HF_CLEANUP(hf_json_freep) cJSON *element = NULL;
@@ -193,7 +200,7 @@ enum hf_rc hf_json_each(struct hf_span array, hf_json_each_fn *fn, void *user, s
                         struct hf_err *err)
 {
     size_t n = 0;
-    struct walk w = {.at = array.ptr, .end = (const char *)array.ptr + array.len};
+    struct walk w = walk_of(array);
     if (array.len > 0) {
         if (!take(&w, '[')) {
             return broken(array, &w, err);
@@ -223,12 +230,9 @@ enum hf_rc hf_json_each(struct hf_span array, hf_json_each_fn *fn, void *user, s
 
 size_t hf_json_count(struct hf_span array)
 {
-    if (array.len == 0) {
-        return 0; /* its pointer may be NULL */
-    }
-    struct walk w = {.at = array.ptr, .end = (const char *)array.ptr + array.len};
+    struct walk w = walk_of(array);
     size_t n = 0;
-    if (!take(&w, '[')) {
+    if (array.len == 0 || !take(&w, '[')) {
         return 0;
     }
     do {
