@@ -61,7 +61,8 @@ void hf_json_push_str(cJSON *arr, const char *value);
 cJSON *hf_json_bytes(const char *value);
 enum hf_rc hf_json_bytes_read(const cJSON *value, char **ret_owned, struct hf_err *err) HF_MUST_USE;
 
-/* Compact text of the tree; owned by the caller (hf_free). */
+/* Compact text of the tree; owned by the caller (hf_free). Numbers of a tree that was parsed may
+ * come out with their first 15 digits alone. */
 char *hf_json_print(const cJSON *json);
 
 #endif
