@@ -177,10 +177,16 @@ static void rubbish_fits(void **state)
         HF_CLEANUP(hf_freep) char *fit = hf_text_fit(text, columns, right);
         bool whole = hf_text_width(clean) <= columns;
         if (!ends_in_a_joiner(clean) || !whole || right) { /* what follows it counts nothing */
-            assert_int_equal(hf_text_width(fit), columns);
+            if (hf_text_width(fit) != columns) {
+                fail_msg("'%s' of %zu columns is '%s' in %zu", clean, hf_text_width(clean), fit,
+                         columns);
+            }
         }
         size_t lead = right ? strspn(fit, " ") : 0;
-        const char *dots = whole ? NULL : strstr(fit, "…");
+        const char *dots = NULL; /* the last ones: rubbish may spell them too */
+        for (const char *s = fit; !whole && (s = strstr(s, "…")) != NULL; s++) {
+            dots = s;
+        }
         size_t kept = whole ? strlen(clean) : columns == 0 ? 0 : (size_t)(dots - fit) - lead;
         assert_true(whole || columns == 0 || dots != NULL);
         assert_memory_equal(fit + lead, clean, kept);
