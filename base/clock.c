@@ -49,7 +49,7 @@ static const struct unit *unit_at(const char *s)
 }
 
 /* One "1.5h": advances *s; false when there is none. A number without a unit is seconds, and
- * the last. */
+ * the last. What is too long is DURATION_MAX_MS + 1, however long. */
 static bool parse_part(const char **s, bool first, uint64_t *ret_ms)
 {
     const char *p = *s;
@@ -60,10 +60,7 @@ static bool parse_part(const char **s, bool first, uint64_t *ret_ms)
     uint64_t frac = 0;
     uint64_t scale = 1;
     for (; isdigit((unsigned char)*p); p++) {
-        whole = whole * 10 + (uint64_t)(*p - '0');
-        if (whole > DURATION_MAX_MS) {
-            return false;
-        }
+        whole = whole > DURATION_MAX_MS ? whole : whole * 10 + (uint64_t)(*p - '0');
     }
     if (*p == '.') {
         const char *dot = p++;
@@ -80,7 +77,8 @@ static bool parse_part(const char **s, bool first, uint64_t *ret_ms)
         return false;
     }
     uint64_t ms = u != NULL ? u->ms : 1000;
-    *ret_ms = whole * ms + frac * ms / scale;
+    bool fits = whole <= DURATION_MAX_MS / ms;
+    *ret_ms = fits ? whole * ms + frac * ms / scale : DURATION_MAX_MS + 1;
     *s = p + (u != NULL ? strlen(u->name) : 0);
     return true;
 }
@@ -91,7 +89,7 @@ enum hf_rc hf_duration_parse(const char *text, uint64_t *ret_ms, struct hf_err *
     const char *p = text;
     do {
         uint64_t part = 0;
-        if (!parse_part(&p, p == text, &part) || part > DURATION_MAX_MS) {
+        if (!parse_part(&p, p == text, &part)) {
             enum hf_rc rc = hf_fail(err, HF_EINVAL, "'%s' is not a duration", text);
             return hf_hint(err, rc, "Write it like 90s, 5m, 1h30m or 250ms.");
         }
@@ -166,8 +164,12 @@ static void civil_from_days(int64_t z, int *ret_y, int *ret_m, int *ret_d)
 
 const char *hf_utc_format(int64_t wall_ms, char out[HF_UTC_STRLEN])
 {
-    int64_t days = wall_ms >= 0 ? wall_ms / 86400000 : -((-wall_ms + 86399999) / 86400000);
-    int64_t ms = wall_ms - days * 86400000;
+    int64_t days = wall_ms / 86400000;
+    int64_t ms = wall_ms % 86400000;
+    if (ms < 0) {
+        ms += 86400000;
+        days--;
+    }
     int y = 0;
     int m = 0;
     int d = 0;

@@ -47,7 +47,8 @@ struct transfer {
     struct curl_slist *headers;
     size_t header_bytes;
     char detail[CURL_ERROR_SIZE];
-    bool too_long;
+    bool too_long, head_too_long;
+    bool head_ended; /* libcurl takes headers that are cut short for whole ones */
 };
 
 /* Requests */
@@ -143,12 +144,14 @@ static size_t got_header(char *data, size_t size, size_t n, void *user)
     size_t len = size * n;
     t->header_bytes += len;
     if (t->header_bytes > HEADER_TOTAL_MAX) {
-        t->too_long = true;
+        t->head_too_long = true;
         return 0;
     }
+    t->head_ended = t->head_ended || len <= 2;
     if (len >= 5 && memcmp(data, "HTTP/", 5) == 0) {
         /* A status line: what came before it belonged to a 1xx reply. */
         clear_reply_headers(t->req);
+        t->head_ended = false;
         return len;
     }
     size_t text = len;
@@ -214,10 +217,13 @@ static void describe_failure(const struct transfer *t, CURLcode code, struct hf_
     const struct hf_http_req *req = t->req;
     long num = 0;
     curl_easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &num);
-    if (t->too_long) {
+    /* A line over 100 KiB never gets here: libcurl says that it has no memory for it. */
+    bool long_line = code == CURLE_OUT_OF_MEMORY && !t->head_ended;
+    if (t->too_long || t->head_too_long || long_line) {
         hf_fail_at(err, HF_EFULL, HF_DOM_CURL, code, __FILE__, __LINE__,
-                   "%s '%s': the reply is longer than %zu bytes", req->method, req->url,
-                   req->reply.max);
+                   "%s '%s': the reply%s longer than %zu bytes", req->method, req->url,
+                   t->too_long ? " is" : "'s headers are",
+                   t->too_long ? req->reply.max : (size_t)HEADER_TOTAL_MAX);
     } else if (code == CURLE_OPERATION_TIMEDOUT && req->connected) {
         hf_fail_at(err, HF_ETIMEOUT, HF_DOM_CURL, code, __FILE__, __LINE__,
                    "%s '%s': connected, but no complete answer within %" PRIu32 " ms", req->method,
@@ -225,7 +231,8 @@ static void describe_failure(const struct transfer *t, CURLcode code, struct hf_
     } else if (code == CURLE_OPERATION_TIMEDOUT) {
         hf_fail_at(err, HF_ETIMEOUT, HF_DOM_CURL, code, __FILE__, __LINE__,
                    "%s '%s': no connection within the time-out", req->method, req->url);
-    } else if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT) {
+    } else if (!req->connected &&
+               (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT)) {
         hf_fail_at(err, HF_EINVAL, HF_DOM_CURL, code, __FILE__, __LINE__,
                    "%s '%s': not an address that can be used here, expected %s", req->method,
                    req->url, req->metadata ? "'http://...'" : "'http://...' or 'https://...'");
@@ -248,15 +255,18 @@ static void finish_transfer(struct transfer *t, CURLcode code)
     curl_easy_getinfo(t->easy, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
     req->connected = ready_us > 0;
     struct hf_err err = {.code = HF_OK};
-    if (code == CURLE_OK) {
-        long status = 0;
-        curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
-        req->status = (int)status;
-    } else {
+    long status = 0;
+    curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (code != CURLE_OK) {
         describe_failure(t, code, &err);
+    } else if (!t->head_ended || status < 200) {
+        hf_fail(&err, HF_EIO, "%s '%s': the connection was closed before the reply's headers ended",
+                req->method, req->url);
+    } else {
+        req->status = (int)status;
     }
     drop_easy(t);
-    hf_op_finish(&t->op, code == CURLE_OK ? NULL : &err);
+    hf_op_finish(&t->op, err.code == HF_OK ? NULL : &err);
 }
 
 static void collect(struct hf_http *http)

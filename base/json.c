@@ -14,33 +14,38 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define INT_EXACT INT64_C(9007199254740992) /* 2^53 */
 #define DEPTH_MAX 64
 
-/* cJSON's own limit is 1000 levels deep; ours is lower and checked before it recurses. */
-static bool too_deep(const char *s, size_t len)
+/* Looks at the text before cJSON does, which goes 1000 levels deep, skips any control character as
+ * white space, and ends a string at an escaped NUL. Why it is refused, or NULL; *ret_at: where. */
+static const char *refused(const char *s, size_t len, size_t *ret_at)
 {
+    static const char nul[] = "\\u0000";
     unsigned depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < len; i++) {
-        char c = s[i];
+        unsigned char c = (unsigned char)s[i];
+        *ret_at = i;
+        if (c == '\0' ||
+            (in_string && len - i >= sizeof(nul) - 1 && memcmp(s + i, nul, sizeof(nul) - 1) == 0)) {
+            return "a NUL byte";
+        }
         if (in_string) {
-            if (c == '\\') {
-                i++;
-            } else if (c == '"') {
-                in_string = false;
-            }
+            in_string = c != '"';
+            i += c == '\\' ? 1 : 0;
+        } else if (c >= 0x7f || (c < ' ' && c != '\t' && c != '\r' && c != '\n')) {
+            return "an odd byte between values";
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
             if (++depth > DEPTH_MAX) {
-                return true;
+                return "too deep";
             }
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
         }
     }
-    return false;
+    return NULL;
 }
 
 static const char *skip_blank(const char *s, const char *end)
@@ -57,9 +62,11 @@ enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret, str
         return hf_fail(err, HF_EFULL, "JSON of %zu bytes, more than %zu", text.len, max_bytes);
     }
     const char *s = text.ptr;
-    if (text.len == 0 || memchr(s, '\0', text.len) != NULL || too_deep(s, text.len)) {
-        return hf_fail(err, HF_ECORRUPT, "not JSON: %s",
-                       text.len == 0 ? "empty" : "a NUL byte, or too deep");
+    size_t bad = 0;
+    const char *why = text.len == 0 ? "empty" : refused(s, text.len, &bad);
+    if (why != NULL) {
+        return hf_fail_at(err, HF_ECORRUPT, HF_DOM_NONE, (int64_t)bad, __FILE__, __LINE__,
+                          "not JSON: %s", why);
     }
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(s, text.len, &end, false);
@@ -121,7 +128,7 @@ static bool exact_int(const cJSON *item, int64_t *ret)
         return false;
     }
     double v = item->valuedouble;
-    if (!(v >= -(double)INT_EXACT && v <= (double)INT_EXACT) || v != floor(v)) {
+    if (!(v >= -(double)HF_JSON_INT_MAX && v <= (double)HF_JSON_INT_MAX) || v != floor(v)) {
         return false;
     }
     *ret = (int64_t)v;

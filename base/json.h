@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checked access to JSON over cJSON. Reading: every accessor names the key in its error.
- * Integers are read exactly up to 2^53 and refused beyond (cJSON keeps doubles). Writing:
- * integers are printed exactly. Trees are owned by whoever parsed or created them and freed
- * with hf_json_free. One thread at a time.
+ * Integers are read exactly up to HF_JSON_INT_MAX and refused beyond. Writing: integers are
+ * printed exactly. Trees are owned by whoever parsed or created them and freed with hf_json_free.
+ * One thread at a time.
  */
 #ifndef HF_BASE_JSON_H
 #define HF_BASE_JSON_H
@@ -14,9 +14,13 @@
 
 #include "base/buf.h"
 
+/* The largest integer that is read, and its negative the smallest: 2^53 - 1, since as a double 2^53
+ * is also what 2^53 + 1 becomes. */
+#define HF_JSON_INT_MAX INT64_C(9007199254740991)
+
 /* Parses one value; anything but white space after it is refused (HF_ECORRUPT), as are texts
- * longer than max_bytes (HF_EFULL), deeper than 64 levels, or with a NUL inside. The text need
- * not be terminated. err->native is the byte that is wrong. */
+ * longer than max_bytes (HF_EFULL), deeper than 64 levels, or with a NUL inside, an escaped one
+ * too. The text need not be terminated. err->native is the byte that is wrong. */
 enum hf_rc hf_json_parse(struct hf_span text, size_t max_bytes, cJSON **ret,
                          struct hf_err *err) HF_MUST_USE;
 void hf_json_free(cJSON *json);   /* NULL is fine */
@@ -57,7 +61,8 @@ void hf_json_push_str(cJSON *arr, const char *value);
 cJSON *hf_json_bytes(const char *value);
 enum hf_rc hf_json_bytes_read(const cJSON *value, char **ret_owned, struct hf_err *err) HF_MUST_USE;
 
-/* Compact text of the tree; owned by the caller (hf_free). */
+/* Compact text of the tree; owned by the caller (hf_free). Numbers of a tree that was parsed may
+ * come out with their first 15 digits alone. */
 char *hf_json_print(const cJSON *json);
 
 #endif

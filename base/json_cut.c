@@ -134,9 +134,6 @@ static enum hf_rc cut_member(struct cutting *c, struct walk *w, bool *ret_ok, st
     if (which == c->n || *value != '[' || w->at[-1] != ']') {
         return HF_OK;
     }
-    if (c->arrays[which].len > 0) {
-        return hf_fail(err, HF_ECORRUPT, "'%s' is there twice", c->keys[which]);
-    }
     c->arrays[which] = (struct hf_span){.ptr = value, .len = (size_t)(w->at - value)};
     HF_TRY(copy_to(c, value + 1, err));
     c->copied = w->at - 1;
@@ -159,6 +156,28 @@ static enum hf_rc cut_all(struct cutting *c, struct hf_span text, struct hf_err 
     return copy_to(c, (const char *)text.ptr + text.len, err);
 }
 
+/* What the parser found under the keys is what was cut: a key that is there twice, or that is
+ * written with escapes, would else be read in one way here and in another there. */
+static enum hf_rc check_keys(const struct cutting *c, const cJSON *rest, struct hf_err *err)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const cJSON *found = NULL;
+        for (const cJSON *m = rest->child; m != NULL; m = m->next) {
+            if (m->string == NULL || strcmp(m->string, c->keys[i]) != 0) {
+                continue;
+            }
+            if (found != NULL) {
+                return hf_fail(err, HF_ECORRUPT, "'%s' is there twice", c->keys[i]);
+            }
+            found = m;
+        }
+        if (cJSON_IsArray(found) != (c->arrays[i].len > 0)) {
+            return hf_fail(err, HF_ECORRUPT, "the name '%s' is written with escapes", c->keys[i]);
+        }
+    }
+    return HF_OK;
+}
+
 enum hf_rc hf_json_cut(struct hf_span text, size_t max_bytes, const char *const *keys, size_t n,
                        struct hf_span *ret_arrays, cJSON **ret_rest, struct hf_err *err)
 {
@@ -169,11 +188,16 @@ enum hf_rc hf_json_cut(struct hf_span text, size_t max_bytes, const char *const 
     struct cutting c = {.keys = keys, .n = n, .arrays = ret_arrays, .copied = text.ptr};
     hf_buf_init(&c.rest, text.len);
     enum hf_rc rc = text.len == 0 ? HF_OK : cut_all(&c, text, err);
+    HF_CLEANUP(hf_json_freep) cJSON *rest = NULL;
     if (rc == HF_OK) {
-        rc = hf_json_parse(hf_buf_span(&c.rest), max_bytes, ret_rest, err);
+        rc = hf_json_parse(hf_buf_span(&c.rest), max_bytes, &rest, err);
     }
     hf_buf_release(&c.rest);
-    return rc;
+    HF_TRY(rc);
+    HF_TRY(check_keys(&c, rest, err));
+    *ret_rest = rest;
+    rest = NULL;
+    return HF_OK;
 }
 
 static enum hf_rc broken(struct hf_span array, const struct walk *w, struct hf_err *err)

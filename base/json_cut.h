@@ -12,8 +12,8 @@
 /* keys: members of the outermost object whose arrays are wanted; ret_arrays[i] is then the text of
  * the array, brackets included, inside `text` (len 0: there is no such member, or it is no array).
  * *ret_rest: the object with those arrays left empty; owned by the caller. Errors as hf_json_parse
- * has them, and HF_ECORRUPT when a wanted key is there twice. An array's own elements are not
- * looked into: hf_json_each does that. */
+ * has them, and HF_ECORRUPT when a wanted key is there twice, or is that of an array and written
+ * with escapes. An array's own elements are not looked into: hf_json_each does that. */
 enum hf_rc hf_json_cut(struct hf_span text, size_t max_bytes, const char *const *keys, size_t n,
                        struct hf_span *ret_arrays, cJSON **ret_rest,
                        struct hf_err *err) HF_MUST_USE;

@@ -17,7 +17,7 @@ bool hf_retry_transient(enum hf_rc code)
 static uint64_t upper_bound_ms(const struct hf_retry *r, uint32_t shift)
 {
     uint64_t bound = r->base_ms;
-    for (uint32_t i = 0; i < shift && bound < r->cap_ms; i++) {
+    for (uint32_t i = 0; i < shift && i < 32 && bound < r->cap_ms; i++) {
         bound *= 2;
     }
     return bound < r->cap_ms ? bound : r->cap_ms;

@@ -13,7 +13,6 @@
 #include "base/json_cut.h"
 #include "checkpoint/record.h"
 
-#define INT_EXACT (INT64_C(1) << 53)
 
 static const char *const file_kinds[] = {
     [HF_FILE_REGULAR] = "file", [HF_FILE_DIR] = "dir", [HF_FILE_SYMLINK] = "link"};
@@ -161,7 +160,7 @@ char *hf_decision_print(const struct hf_decision *d)
 static enum hf_rc get_u64(const cJSON *json, const char *key, uint64_t *ret, struct hf_err *err)
 {
     int64_t v = 0;
-    HF_TRY(hf_json_get_int(json, key, 0, INT_EXACT, &v, err));
+    HF_TRY(hf_json_get_int(json, key, 0, HF_JSON_INT_MAX, &v, err));
     *ret = (uint64_t)v;
     return HF_OK;
 }
@@ -351,7 +350,7 @@ static enum hf_rc read_step(const cJSON *json, struct hf_manifest *m, struct hf_
         m->step = -1;
         return HF_OK;
     }
-    return hf_json_get_int(json, "step", 0, INT_EXACT, &m->step, err);
+    return hf_json_get_int(json, "step", 0, HF_JSON_INT_MAX, &m->step, err);
 }
 
 static enum hf_rc read_parent(const cJSON *json, struct hf_manifest *m, struct hf_err *err)
@@ -380,7 +379,7 @@ static enum hf_rc read_head(const cJSON *json, struct hf_manifest *m, struct hf_
     m->reason = hf_strdup(text);
     HF_TRY(hf_json_get_str(json, "strategy", &text, err));
     m->strategy = hf_strdup(text);
-    HF_TRY(hf_json_get_int(json, "at_ms", -INT_EXACT, INT_EXACT, &m->at_wall_ms, err));
+    HF_TRY(hf_json_get_int(json, "at_ms", -HF_JSON_INT_MAX, HF_JSON_INT_MAX, &m->at_wall_ms, err));
     HF_TRY(hf_record_bytes(json, "resume_path", &m->resume_path, err));
     HF_TRY(read_parent(json, m, err));
     HF_TRY(get_u64(json, "bytes", &m->bytes, err));

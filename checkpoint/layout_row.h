@@ -76,10 +76,10 @@ void hf_scene_add_root(struct hf_scene *s, const char *name);
 void hf_scene_name_after(struct hf_scene *s, const char *name);
 
 /* '#' matches one or more digits, '*' anything, else byte by byte. numbers: what each '#' matched,
- * at most 4 (a number past 2^53 does not match); may be NULL. */
+ * at most 4 (a number of 2^53 or more does not match); may be NULL. */
 bool hf_name_like(const char *name, const char *pattern, int64_t *numbers);
 /* The number behind "step", "iteration", "iter" or "epoch", the first of these that is there, else
- * the last number before the name's ending; -1 without one or past 2^53. */
+ * the last number before the name's ending; -1 without one or from 2^53 on. */
 int64_t hf_name_step(const char *name);
 bool hf_name_ends(const char *name, const char *end);
 

@@ -14,10 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "checkpoint/layout_row.h"
 
-#define NUMBER_MAX   (INT64_C(1) << 53)
+#define NUMBER_MAX   HF_JSON_INT_MAX
 #define TEXT_MAX     4096
 #define METADATA_MAX (64 << 20)
 #define HOLES_MAX    65536 /* a row of files with a number beyond this is no row of ranks */

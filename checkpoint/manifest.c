@@ -14,7 +14,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/record.h"
 
-#define BYTES_MAX (UINT64_C(1) << 53)
+#define BYTES_MAX ((uint64_t)HF_JSON_INT_MAX)
 #define WORLD_MAX 1000000u
 #define DEPTH_MAX (PATH_MAX / 2)
 

@@ -11,7 +11,6 @@
 #include "checkpoint/record.h"
 
 #define FORMAT    1
-#define INT_EXACT (INT64_C(1) << 53)
 
 #define SUM_HEAD       ",\"sum\":\""
 #define SUM_HEAD_BYTES (sizeof(SUM_HEAD) - 1)
@@ -64,7 +63,7 @@ enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_
         return hf_fail(err, HF_ECORRUPT, "not a JSON object");
     }
     int64_t format = 0;
-    HF_TRY(hf_json_get_int(json, "format", 1, INT_EXACT, &format, err));
+    HF_TRY(hf_json_get_int(json, "format", 1, HF_JSON_INT_MAX, &format, err));
     if (format != FORMAT) {
         enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "store format %lld, and not 1", (long long)format);
         return hf_hint(err, rc, "%s", remedy);
@@ -255,13 +254,13 @@ static enum hf_rc read_claim(const cJSON *json, struct hf_claim *c, struct hf_er
     c->host = opt_text(json, "host");
     c->boot_id = opt_text(json, "boot_id");
     int64_t v = 0;
-    HF_TRY(hf_json_get_int(json, "pid_ns", 0, INT_EXACT, &v, err));
+    HF_TRY(hf_json_get_int(json, "pid_ns", 0, HF_JSON_INT_MAX, &v, err));
     c->pid_ns = (uint64_t)v;
-    HF_TRY(hf_json_get_int(json, "pid", 0, INT_EXACT, &c->pid, err));
-    HF_TRY(hf_json_get_int(json, "pid_start", 0, INT_EXACT, &v, err));
+    HF_TRY(hf_json_get_int(json, "pid", 0, HF_JSON_INT_MAX, &c->pid, err));
+    HF_TRY(hf_json_get_int(json, "pid_start", 0, HF_JSON_INT_MAX, &v, err));
     c->pid_start = (uint64_t)v;
     c->provider = opt_text(json, "provider");
-    return hf_json_get_int(json, "at_ms", -INT_EXACT, INT_EXACT, &c->at_wall_ms, err);
+    return hf_json_get_int(json, "at_ms", -HF_JSON_INT_MAX, HF_JSON_INT_MAX, &c->at_wall_ms, err);
 }
 
 enum hf_rc hf_claim_parse(struct hf_span text, struct hf_claim *ret, struct hf_err *err)
@@ -327,7 +326,7 @@ static enum hf_rc read_end(const cJSON *json, struct hf_end *e, struct hf_err *e
     e->last_step = hf_json_opt_int(json, "last_step", -1);
     e->forced = hf_json_opt_bool(json, "forced", false);
     e->left = opt_text(json, "left");
-    return hf_json_get_int(json, "at_ms", -INT_EXACT, INT_EXACT, &e->at_wall_ms, err);
+    return hf_json_get_int(json, "at_ms", -HF_JSON_INT_MAX, HF_JSON_INT_MAX, &e->at_wall_ms, err);
 }
 
 enum hf_rc hf_end_parse(struct hf_span text, struct hf_end *ret, struct hf_err *err)
