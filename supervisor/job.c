@@ -20,6 +20,7 @@ const struct hf_job_edge hf_job_edges[HF_JOB_STATES][HF_JOB_EVENTS] = {
         [HF_EV_NOTICE]    = {HF_JOB_PREPARING, hf_act_prepare_cancel},
         [HF_EV_FORCE]     = {HF_JOB_PREPARING, hf_act_prepare_cancel},
         [HF_EV_WITHDRAWN] = {HF_JOB_PREPARING, NULL},
+        [HF_EV_OVERTIME]  = {HF_JOB_PREPARING, NULL}, /* canceled already; a store may hang */
         [HF_EV_GONE]      = {HF_JOB_SETTLING,  hf_act_settle},
     },
     [HF_JOB_STARTING] = {
@@ -27,12 +28,14 @@ const struct hf_job_edge hf_job_edges[HF_JOB_STATES][HF_JOB_EVENTS] = {
         [HF_EV_NO_EXEC]   = {HF_JOB_DRAINING,  NULL},
         [HF_EV_NOTICE]    = {HF_JOB_STARTING,  NULL},
         [HF_EV_WITHDRAWN] = {HF_JOB_STARTING,  NULL},
+        [HF_EV_OVERTIME]  = {HF_JOB_STOPPING,  hf_act_stop}, /* its exec hangs */
         [HF_EV_FORCE]     = {HF_JOB_STOPPING,  hf_act_stop},
         [HF_EV_GONE]      = {HF_JOB_SETTLING,  hf_act_settle},
         [HF_EV_LOST]      = {HF_JOB_STOPPING,  hf_act_hunt},
     },
     [HF_JOB_RUNNING] = {
         [HF_EV_STARTED]   = {HF_JOB_RUNNING,   NULL}, /* told again by an adopted keeper */
+        [HF_EV_NO_EXEC]   = {HF_JOB_DRAINING,  NULL}, /* this too */
         [HF_EV_NOTICE]    = {HF_JOB_LEAVING,   hf_act_leave},
         [HF_EV_WITHDRAWN] = {HF_JOB_RUNNING,   NULL},
         [HF_EV_HUNG]      = {HF_JOB_HUNG,      hf_act_hung},
@@ -52,6 +55,8 @@ const struct hf_job_edge hf_job_edges[HF_JOB_STATES][HF_JOB_EVENTS] = {
         [HF_EV_LOST]      = {HF_JOB_STOPPING,  hf_act_hunt},
     },
     [HF_JOB_LEAVING] = {
+        [HF_EV_STARTED]   = {HF_JOB_LEAVING,   NULL}, /* adopted on a notice: as in running */
+        [HF_EV_NO_EXEC]   = {HF_JOB_DRAINING,  NULL},
         [HF_EV_NOTICE]    = {HF_JOB_LEAVING,   hf_act_hurry},
         [HF_EV_WITHDRAWN] = {HF_JOB_RUNNING,   hf_act_unleave},
         [HF_EV_SAFE]      = {HF_JOB_STOPPING,  hf_act_stop_softly},

@@ -163,7 +163,7 @@ void hf_act_settle(struct hf_sup *sup)
         hf_hooks_get_status(at->hooks, &st);
         at->done_said = at->done_said || st.all_done;
     }
-    at->ending.notice = sup->leaving.notice;
+    at->ending.notice = at->ending.notice || sup->leaving.notice;
     if (at->watchdir != NULL) {
         const struct hf_ending *e = &at->ending;
         bool clean = e->has_status && e->status == 0 && !e->notice && !e->interrupted;

@@ -161,6 +161,8 @@ void hf_sup_withdrawn(struct hf_sup *sup, const struct hf_notice *n)
 void hf_act_leave(struct hf_sup *sup)
 {
     hf_timer_stop(&sup->soft); /* of a hang */
+    /* Again: where a living attempt was being taken over, it may have fired before. */
+    hf_timer_start(&sup->leave_by, &sup->loop, ms_until(hf_sup_leave_by(sup)), overtime, sup);
     hf_logship_hurry(sup->at.logship);
     hf_sup_mark_leaving(sup, true);
     hf_ship_deadline(sup->at.ship, sup->leaving.deadline_ns);

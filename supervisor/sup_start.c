@@ -188,6 +188,7 @@ static void adopt_done(struct hf_sup *sup, struct prepare *p, const struct hf_er
         return;
     }
     sup->start_canceled = false;
+    sup->at.ending.notice = false;
     ship_start(sup, p);
     prepare_free(p);
     hf_job_event(sup, HF_EV_ADOPTED);
@@ -303,7 +304,7 @@ static void claim_failed(struct hf_sup *sup, struct prepare *p, const struct hf_
         hf_log_err(&sup->log, HF_LOG_ERROR, err, "run '%s' was not started", sup->run.name);
     }
     refuse(sup, p,
-           sup->leaving.notice          ? HF_EXIT_AGAIN
+           sup->at.ending.notice        ? HF_EXIT_AGAIN
            : sup->at.ending.interrupted ? 128 + SIGINT
                                         : HF_EXIT_OWN);
 }
@@ -406,6 +407,8 @@ void hf_act_prepare(struct hf_sup *sup)
 void hf_act_prepare_cancel(struct hf_sup *sup)
 {
     sup->start_canceled = true;
+    /* Given up for a notice, also if that is withdrawn before the worker has looked. */
+    sup->at.ending.notice = sup->at.ending.notice || sup->leaving.notice;
     if (!sup->at.adopted) {
         hf_op_cancel(sup->prepare_op);
     }
@@ -548,6 +551,19 @@ static void forget_leaving(struct hf_sup *sup)
     hf_sup_mark_leaving(sup, sup->leaving.notice);
 }
 
+/* What came while the living attempt was being taken over, beside a notice: nothing could be ended
+ * then. */
+static void heed_missed(struct hf_sup *sup)
+{
+    struct hf_attempt *at = &sup->at;
+    if (at->ending.superseded) {
+        hf_job_event(sup, HF_EV_FORCE);
+    } else if (at->ending.interrupted) {
+        at->ending.interrupted = false;
+        hf_keeper_signal(at->keeper, SIGINT);
+    }
+}
+
 void hf_act_adopted(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
@@ -570,6 +586,7 @@ void hf_act_adopted(struct hf_sup *sup)
     hf_event(&sup->events, at->claim.attempt, "adopted", NULL);
     forget_leaving(sup);
     hf_act_running(sup);
+    heed_missed(sup);
 }
 
 /* The heartbeat: one put and one look at a time, never faster than it is answered. */
