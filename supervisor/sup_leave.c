@@ -118,10 +118,10 @@ void hf_sup_notice(struct hf_sup *sup, const struct hf_notice *n, uint64_t deadl
     /* The same source again: its deadline may only come nearer. */
     if (place->what.source[0] == '\0' || deadline_ns < place->deadline_ns) {
         place->deadline_ns = deadline_ns;
+        place->guessed = (how & HF_NOTICE_GUESSED) != 0;
     }
     place->what = *n;
     place->for_good = place->for_good || (how & HF_NOTICE_FOR_GOOD) != 0;
-    place->guessed = (how & HF_NOTICE_GUESSED) != 0;
     if (!lv->notice) {
         lv->seen_ns = hf_now_ns();
     }
