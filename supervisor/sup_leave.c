@@ -197,11 +197,18 @@ static void say_unanswered(struct hf_sup *sup)
            "not acknowledged: no complete checkpoint followed the request to save in its time");
 }
 
+/* What is ended for a notice was preempted, also if the notice is withdrawn before all is gone. */
+static void note_why(struct hf_sup *sup)
+{
+    sup->at.ending.notice = sup->at.ending.notice || sup->leaving.notice;
+}
+
 /* The time is over, or a person says so: the stop signal to whom it is for, if that was not done
  * before, SIGKILL to all soon. */
 void hf_act_stop(struct hf_sup *sup)
 {
     hf_timer_stop(&sup->soft);
+    note_why(sup);
     say_unanswered(sup);
     hf_sup_save_command_end(sup);
     if (sup->at.keeper == NULL) {
@@ -225,6 +232,7 @@ static void soft_over(void *user)
 void hf_act_stop_softly(struct hf_sup *sup)
 {
     struct hf_hooks_status st;
+    note_why(sup);
     hf_sup_save_command_end(sup);
     hf_hooks_get_status(sup->at.hooks, &st);
     uint64_t left = ms_until(hf_sup_leave_by(sup));
@@ -369,6 +377,10 @@ static void on_signal(uv_signal_t *handle, int sig)
 
 enum hf_rc hf_sup_signals_start(struct hf_sup *sup, struct hf_err *err)
 {
+    /* A rank that dies before our answer is read, or a stderr without a reader, is no end of ours.
+     * The keeper gives the command what was inherited. */
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
     int list[] = {SIGTERM, SIGINT,   SIGQUIT, SIGHUP,  SIGCONT,
                   SIGTSTP, SIGWINCH, SIGUSR1, SIGUSR2, sup->notice_signal};
     for (size_t i = 0; i < HF_COUNT(list); i++) {
