@@ -65,6 +65,7 @@ struct hf_attempt {
     bool hurried;   /* the end waits for no look at a watched folder */
     bool final_repeated, resume_doubted, resume_proven, left_out_told;
     char outcome_text[16];
+    const char *why_not; /* a crash is not tried again here, though it might be; static */
     /* the tree */
     bool stop_sent;            /* the stop signal: never twice */
     bool hidden_told;          /* that environments cannot be read */

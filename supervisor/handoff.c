@@ -68,21 +68,31 @@ static void busy(struct hf_handoff_out *out, const char *how)
              out->last.host != NULL ? out->last.host : "unknown", out->last.pid, how);
 }
 
-/* The command ended by itself while no supervisor was there: exit 0, and nobody had asked it to
- * leave. */
-static bool finished_alone(const char *attempt_dir, struct hf_end *end)
+bool hf_handoff_exit(const char *attempt_dir, int *ret_status, bool *ret_forced)
 {
     HF_CLEANUP(hf_json_freep) cJSON *obj = NULL;
     if (read_json(attempt_dir, "exit", &obj, NULL) != HF_OK) {
         return false;
     }
-    int status = (int)hf_json_opt_int(obj, "status", -1);
-    if (status < 0) {
+    int64_t status = hf_json_opt_int(obj, "status", -1);
+    if (status < 0 || status > UINT16_MAX) {
+        return false;
+    }
+    *ret_status = (int)status;
+    *ret_forced = hf_json_opt_bool(obj, "forced", false);
+    return true;
+}
+
+/* The command ended by itself while no supervisor was there: exit 0, and nobody had asked it to
+ * leave. */
+static bool finished_alone(const char *attempt_dir, struct hf_end *end)
+{
+    int status = 0;
+    if (!hf_handoff_exit(attempt_dir, &status, &end->forced)) {
         return false;
     }
     end->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    end->forced = hf_json_opt_bool(obj, "forced", false);
     HF_CLEANUP(hf_freep) char *leaving = hf_asprintf("%s/leaving", attempt_dir);
     return end->exit_code == 0 && !hf_fs_exists(leaving);
 }

@@ -56,6 +56,10 @@ enum hf_rc hf_handoff_close_run(const struct hf_run *run, const struct hf_call *
                                 const struct hf_claim *mine, enum hf_claim_kind kind,
                                 struct hf_err *err) HF_MUST_USE;
 
+/* How the command of an attempt of this machine ended, if its keeper lived to write that down: the
+ * raw wait status, and whether its keeper sent it SIGKILL. False: unknown, nothing is changed. */
+bool hf_handoff_exit(const char *attempt_dir, int *ret_status, bool *ret_forced);
+
 /* The newest checkpoint of an attempt's own. *ret is the caller's to release; untouched, and
  * *ret_any false, when there is none. */
 enum hf_rc hf_handoff_newest(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,

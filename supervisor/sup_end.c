@@ -124,17 +124,19 @@ const struct hf_keeper_cb hf_sup_keeper_cb = {
 
 /* ---- settling ---- */
 
+static bool person_spoke(const struct hf_sup *sup)
+{
+    return sup->interrupt_ns != 0 && hf_now_ns() - sup->interrupt_ns < HF_PERSON_MS * HF_MS;
+}
+
 void hf_act_exited(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
-    uint64_t now = hf_now_ns();
     hf_timer_stop(&sup->soft);
     hf_timer_stop(&sup->every);
     hf_sup_follow_steps(sup);
     at->ending.in_peace = at->ending.status == 0 && !sup->leaving.notice && !at->ending.hung;
-    if (sup->interrupt_ns != 0 && now - sup->interrupt_ns < HF_PERSON_MS * HF_MS) {
-        at->ending.interrupted = true;
-    }
+    at->ending.interrupted = at->ending.interrupted || person_spoke(sup);
     if (at->watchdir != NULL) {
         hf_watchdir_scan(at->watchdir);
     }
@@ -151,9 +153,23 @@ static bool done_file_says(const struct hf_sup *sup)
     return (int64_t)st.st_mtim.tv_sec * 1000 + 1000 >= sup->at.claim.at_wall_ms;
 }
 
+/* What was not told: an exit whose keeper was killed after it, and a person who ended what a
+ * command that had failed left behind. */
+static void complete_ending(struct hf_sup *sup)
+{
+    struct hf_ending *e = &sup->at.ending;
+    bool forced = false;
+    if (!e->has_status && sup->at.dir != NULL) {
+        e->has_status = hf_handoff_exit(sup->at.dir, &e->status, &forced);
+        e->forced = e->forced || forced;
+    }
+    e->interrupted = e->interrupted || (!e->in_peace && person_spoke(sup));
+}
+
 void hf_act_settle(struct hf_sup *sup)
 {
     struct hf_attempt *at = &sup->at;
+    complete_ending(sup);
     hf_timer_stop(&sup->soft);
     hf_timer_stop(&sup->every);
     hf_timer_stop(&sup->leave_by);
@@ -212,6 +228,15 @@ static enum hf_rc end_work(void *arg, const struct hf_op *op, struct hf_err *err
     return HF_OK;
 }
 
+/* NULL: nothing is against it. */
+static const char *why_not_again(const struct hf_sup *sup, const struct hf_err *err)
+{
+    return sup->leaving.notice ? "a notice stands"
+           : err != NULL       ? "the store cannot be written"
+           : person_spoke(sup) ? "it was interrupted"
+                               : NULL;
+}
+
 static void end_done(void *user, const struct hf_err *err)
 {
     struct closing *w = user;
@@ -230,7 +255,11 @@ static void end_done(void *user, const struct hf_err *err)
     hf_json_add_bool(f, "recorded", w->recorded);
     hf_event(&sup->events, w->claim.attempt, "attempt-ended", f);
     sup->exit_status = w->next.exit_status;
-    bool again = w->next.again && !sup->leaving.notice && err == NULL;
+    sup->at.why_not = w->next.again ? why_not_again(sup, err) : NULL;
+    bool again = w->next.again && sup->at.why_not == NULL;
+    if (w->next.again && sup->leaving.notice) {
+        sup->exit_status = HF_EXIT_AGAIN;
+    }
     uint32_t delay = w->next.delay_ms;
     hf_free(w);
     sup->pause_ms = again ? delay : 0;
@@ -326,6 +355,11 @@ static void say_left(struct hf_sup *sup, const struct hf_verdict *v, const char 
 static void say_failed(struct hf_sup *sup, const char *how)
 {
     const struct hf_attempt *at = &sup->at;
+    if (at->why_not != NULL) {
+        hf_log(&sup->log, HF_LOG_WARN, "attempt %u %s (%s); not tried again here: %s",
+               at->claim.attempt, hf_outcome_name(sup->outcome), how, at->why_not);
+        return;
+    }
     const char *why = at->outside[0] != '\0'    ? "; not tried again while another process trains"
                       : at->ending.beyond_start ? "; it was tried often enough without progress"
                                                 : " before its first step: not tried again";

@@ -3,6 +3,7 @@
 afterwards whatever the two were. Moments are reached by conditions alone: the trainer stands at a
 gate (trainers/gated.py), or the store at an object (store_gate.c, a simulation)."""
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -43,7 +44,8 @@ class Cell:
                         "--heartbeat=200ms", "--dead-after=500ms", "--linger=1s"]
         self.child = None
         self.killed = False    # a supervisor was, at some time
-        self.broken = False    # the store fails until the end of this child
+        self.faults = []       # rules by which the store fails until the end of this child
+        self.apart = False     # a living command has no supervisor yet
         self.word = ""         # what the trainer is told at its gate
         self.begun = 0.0       # when the event came
 
@@ -53,8 +55,9 @@ class Cell:
         return trainer("gated.py", self.gates, "--steps", STEPS, "--trace", self.hf.tmp / "trace",
                        "--out", self.hf.tmp / "out", *self.trains)
 
-    def start(self, hold="", crash=False, every=None):
+    def start(self, hold="", crash=False, every=None, lingers=False):
         self.trains = ["--hold", hold] + (["--crash-at", 6] if crash else [])
+        self.trains += ["--child"] if lingers else []
         if every:
             self.options[self.options.index("--every=0")] = f"--every={every}"
         self.again()
@@ -187,6 +190,34 @@ class Cell:
         self.is_held()
         until(lambda: self.state() == "settling", "settling")
 
+    def adopting(self):
+        """The supervisor was killed; the next one reads of what it takes over."""
+        self.training()
+        self.killed = True
+        self.signal(signal.SIGKILL)
+        self.child.wait()
+        self.rules("hold get r/checkpoints/")
+        self.again()
+        self.is_held()
+        self.apart = True
+
+    def draining(self):
+        """The command has failed; a process that it left lingers, for longer than the grace."""
+        self.options[self.options.index("--linger=1s")] = "--linger=60s"
+        self.start("step", lingers=True)
+        self.stands("step")
+        self.hf.waits_for("verdict", step=2)
+        self.open("step", "7")
+        self.hf.waits_for("command-exited")
+        self.open("step")
+
+    def recording(self):
+        """It has crashed; that is being recorded."""
+        self.rules("hold name .end.json")
+        self.start(crash=True)
+        self.is_held()
+        until(lambda: self.state() == "settling", "settling")
+
     # --- events ---
 
     def signal(self, sig):
@@ -252,11 +283,29 @@ class Cell:
 
     def keeper_killed(self):
         os.kill(self.hf.keeper_pid_now(self.attempt()), signal.SIGKILL)
-        self.told("keeper-lost")
+        if not self.apart:
+            self.told("keeper-lost")
 
     def trainer_killed(self):
         os.kill(self.hf.command_pid(self.attempt()), signal.SIGKILL)
-        self.told("command-exited")
+        if not self.apart:
+            self.told("command-exited")
+
+    def superseded(self):
+        """Another machine claims the next attempt, and dies there. (Simulated.)"""
+        folder = self.store / "r" / "attempts"
+        last = max(folder.glob("??????.json"))
+        claim = json.loads(last.read_text())
+        claim["attempt"] += 1
+        claim["nonce"] = "5" * 32
+        claim["host"] = "another"
+        claim["boot_id"] = "another"
+        del claim["sum"]
+        text = json.dumps(claim, separators=(",", ":"))[:-1]
+        total = hashlib.sha256(text.encode()).hexdigest()
+        (folder / f"{claim['attempt']:06}.json").write_text(f'{text},"sum":"{total}"}}')
+        self.rules()
+        self.told("superseded")
 
     def exit_0(self):
         self.word = "0"
@@ -265,8 +314,8 @@ class Cell:
         self.word = "75"
 
     def fails(self, num):
-        self.broken = True
-        self.rules(f"fail {num} put r/", f"fail {num} name r/")
+        self.faults = [f"fail {num} put r/", f"fail {num} name r/"]
+        self.rules(*self.faults)
 
     def unwritable(self):
         self.fails(errno.EROFS)
@@ -278,8 +327,8 @@ class Cell:
         """Training goes on, or ends, while the store says nothing."""
         self.rules("hold any r/")
         self.is_held()
-        if self.hf.events("command-started", self.hf.events("claimed")[-1]["attempt"]
-                          if self.hf.events("claimed") else None):
+        claimed = self.hf.events("claimed")
+        if claimed and not self.apart and self.hf.events("command-started", self.attempt()):
             self.open("all")
             self.told("tree-gone")
             assert time.monotonic() - self.begun < GRACE + END + MARGIN
@@ -287,8 +336,10 @@ class Cell:
     # --- what must hold ---
 
     def let_go(self):
-        if not self.broken:
-            self.rules()
+        self.rules(*self.faults)
+        if self.apart:
+            until(lambda: self.over() or self.hf.events("adopted")
+                  or self.hf.events("tree-gone"), "the taking over\n" + self.child.err)
         if not (self.gates / "all").exists():
             self.open("all", self.word)
 
@@ -300,7 +351,7 @@ class Cell:
         until(lambda: self.hf.left() == [], f"no process: {self.hf.left()}", 5)
         self.agree(status)
         self.verify()
-        if not self.killed and not self.broken:
+        if not self.killed and not self.faults:
             litter = [p for p in self.store.rglob(".tmp-*")]
             assert litter == []
 
@@ -317,11 +368,11 @@ class Cell:
         if seen["outcome"] is not None:
             assert seen["outcome"] == last["outcome"]
             assert seen["exit_status"] == status
-        means = {"finished": [0], "preempted": [75], "stopped": [130, 137], "failed": [137],
-                 "vanished": [125], "not-started": [125]}
-        if not self.hf.events("relaunch"):
+        means = {"finished": [0], "preempted": [75], "stopped": [130, 137, 7], "failed": [137, 7, 75],
+                 "vanished": [125], "not-started": [125], "superseded": [125]}
+        if not self.hf.events("relaunch") and not self.killed:
             assert status in means[last["outcome"]]
-        assert last["recorded"] or self.broken
+        assert last["recorded"] or self.faults
         if last["recorded"]:
             path = self.store / "r" / "attempts" / f"{last['attempt']:06}.end.json"
             assert json.loads(path.read_text())["outcome"] == last["outcome"]

@@ -18,39 +18,45 @@ BEFORE = ["preparing", "restoring"]
 EARLY = ["started", "joined"]
 AT_WORK = ["training", "asked", "shipping"]
 LEAVING = ["leaving_asked", "leaving_shipping", "leaving_stopping"]
-AFTER = ["pausing", "ending"]
-MOMENTS = BEFORE + EARLY + AT_WORK + LEAVING + AFTER
+AFTER = ["draining", "recording", "pausing", "ending"]
+MOMENTS = BEFORE + ["adopting"] + EARLY + AT_WORK + LEAVING + AFTER
 
 NOTICES = ["term", "hup", "usr1", "file", "cloud"]
 GONE = ["file_gone", "cloud_gone"]
 TREE = ["keeper_killed", "trainer_killed", "exit_0", "exit_75"]
 STORE = ["unwritable", "full", "silent"]
-EVENTS = NOTICES + GONE + ["usr2", "int", "int_twice", "supervisor_killed"] + TREE + STORE
+EVENTS = (NOTICES + GONE + ["usr2", "int", "int_twice", "supervisor_killed", "superseded"] + TREE
+          + STORE)
 
 
 def applies(event, moment):
     """Whether there is such a thing: a trainer, a watched cloud, a notice that is new."""
-    if moment in BEFORE + AFTER and event in TREE:
-        return False
-    if moment in BEFORE and event.startswith("cloud"):
+    if moment in BEFORE + AFTER and event in TREE + ["superseded"]:
+        return moment == "draining" and event == "keeper_killed"
+    if moment in BEFORE + ["adopting"] and event.startswith("cloud"):
         return False
     return not (moment in LEAVING and event == "file")
 
 
 def allowed(event, moment):
     """Exit statuses."""
+    if event == "superseded":
+        return {125}
     if moment == "ending":
         return {0}
     if moment in LEAVING:
-        return {0, 75} if event == "file_gone" else {75}
+        # Let go on; or nobody could tell the trainer to leave, and it came to its end.
+        return {0, 75} if event in ("file_gone", "supervisor_killed") else {75}
     if event in NOTICES or event == "exit_75":
         return {75}
     if event in GONE:
         # Withdrawn while the start was being given up, or a command that cannot save yet ended.
         return {75} if moment in BEFORE + EARLY + ["pausing"] else {0}
     if event in ("int", "int_twice"):
-        return {7} if moment == "pausing" else {130, 137}
+        return {7} if moment in AFTER else {130, 137}
     if event in ("unwritable", "full"):
+        if moment in ("draining", "recording"):
+            return {7}
         return {125} if moment in BEFORE + ["pausing"] else {0}
     if moment in EARLY and event in ("keeper_killed", "trainer_killed"):
         return {125} if event == "keeper_killed" else {137}
