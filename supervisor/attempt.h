@@ -62,7 +62,7 @@ struct hf_attempt {
     uint64_t last_save_ns; /* CLOCK_BOOTTIME of the last committed save, or of the start */
     bool unprotected;
     bool recording; /* the end is being recorded */
-    bool hurried;   /* the end waits for no look at a watched folder */
+    bool hurried;   /* a person wants the end now: no log and no watched folder is waited for */
     bool final_repeated, resume_doubted, resume_proven, left_out_told;
     char outcome_text[16];
     const char *why_not; /* a crash is not tried again here, though it might be; static */

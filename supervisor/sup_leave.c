@@ -310,6 +310,7 @@ void hf_sup_interrupt(struct hf_sup *sup, int forward_sig)
     if (second) {
         hf_log(&sup->log, HF_LOG_INFO, "interrupted twice: ending everything now");
         sup->at.ending.interrupted = true;
+        sup->at.hurried = true;
         hf_job_event(sup, HF_EV_FORCE);
         return;
     }
@@ -406,6 +407,11 @@ enum hf_rc hf_sup_signals_start(struct hf_sup *sup, struct hf_err *err)
 
 void hf_sup_signals_close(struct hf_sup *sup)
 {
+    /* Without its handler a late signal would end us in the midst, and take the exit status along.
+     * Workers have them blocked from the start. */
+    sigset_t all;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
     for (size_t i = 0; i < sup->n_signals; i++) {
         uv_close((uv_handle_t *)&sup->signals[i], NULL);
     }

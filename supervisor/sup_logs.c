@@ -102,7 +102,7 @@ void hf_sup_logs_finish(struct hf_sup *sup)
         uint64_t half_ms = end > now ? (end - now) / HF_MS / 2 : 0;
         limit_ms = half_ms < limit_ms ? half_ms : limit_ms;
     }
-    if (s != NULL && sup->at.ending.superseded) {
+    if (s != NULL && (sup->at.ending.superseded || sup->at.hurried)) {
         limit_ms = 0;
     }
     hf_logship_finish(s, limit_ms);

@@ -45,7 +45,8 @@ class Cell:
         self.child = None
         self.killed = False    # a supervisor was, at some time
         self.faults = []       # rules by which the store fails until the end of this child
-        self.apart = False     # a living command has no supervisor yet
+        self.apart = False     # a new supervisor has just been started
+        self.starts = 0        # of commands before that
         self.word = ""         # what the trainer is told at its gate
         self.begun = 0.0       # when the event came
 
@@ -68,6 +69,18 @@ class Cell:
         self.child = self.hf.run_start(*self.options, *cloud, command=self.command(),
                                        env=self.env)
 
+    def again_apart(self):
+        self.apart = True
+        self.starts = len(self.hf.events("command-started"))
+        self.again()
+        until(lambda: self.over() or self.mask("SigCgt") & 1 << signal.SIGUSR2 - 1,
+              "its signal handlers")
+
+    def mask(self, name):
+        """One of the supervisor's sets of signals, as /proc tells it."""
+        with open(f"/proc/{self.child.pid}/status") as f:
+            return int(next(line for line in f if line.startswith(name)).split()[1], 16)
+
     def rules(self, *lines):
         scratch = self.hf.tmp / "rules.new"
         scratch.write_text("".join(line + "\n" for line in lines))
@@ -84,7 +97,7 @@ class Cell:
               + self.child.err)
 
     def is_held(self):
-        until(self.held.exists, "a call that waits for the store")
+        until(lambda: self.held.exists() or self.over(), "a call that waits for the store")
 
     def over(self):
         return self.child.proc.poll() is not None
@@ -197,9 +210,8 @@ class Cell:
         self.signal(signal.SIGKILL)
         self.child.wait()
         self.rules("hold get r/checkpoints/")
-        self.again()
+        self.again_apart()
         self.is_held()
-        self.apart = True
 
     def draining(self):
         """The command has failed; a process that it left lingers, for longer than the grace."""
@@ -219,6 +231,10 @@ class Cell:
         until(lambda: self.state() == "settling", "settling")
 
     # --- events ---
+
+    def comes(self, event):
+        self.begun = time.monotonic()
+        getattr(self, event)()
 
     def signal(self, sig):
         if not self.over():
@@ -246,14 +262,8 @@ class Cell:
     def int_twice(self):
         self.signal(signal.SIGINT)
 
-        def taken():
-            try:
-                with open(f"/proc/{self.child.pid}/status") as f:
-                    mask = next(line for line in f if line.startswith("ShdPnd")).split()[1]
-            except (OSError, StopIteration):
-                return True
-            return not int(mask, 16) & 1 << (signal.SIGINT - 1)
-        until(taken, "the first SIGINT is taken")
+        until(lambda: self.over() or not self.mask("ShdPnd") & 1 << signal.SIGINT - 1,
+              "the first SIGINT is taken")
         self.signal(signal.SIGINT)
 
     def file(self):
@@ -279,17 +289,23 @@ class Cell:
         self.signal(signal.SIGKILL)
         self.child.wait()
         self.rules()
-        self.again()
+        self.again_apart()
+
+    def kill(self, pid, name):
+        attempt = self.attempt()
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # an event before this one has ended it
+        if not self.apart:
+            until(lambda: self.over() or self.hf.events(name, attempt)
+                  or self.hf.events("tree-gone", attempt), name)
 
     def keeper_killed(self):
-        os.kill(self.hf.keeper_pid_now(self.attempt()), signal.SIGKILL)
-        if not self.apart:
-            self.told("keeper-lost")
+        self.kill(self.hf.keeper_pid_now(self.attempt()), "keeper-lost")
 
     def trainer_killed(self):
-        os.kill(self.hf.command_pid(self.attempt()), signal.SIGKILL)
-        if not self.apart:
-            self.told("command-exited")
+        self.kill(self.hf.command_pid(self.attempt()), "command-exited")
 
     def superseded(self):
         """Another machine claims the next attempt, and dies there. (Simulated.)"""
@@ -305,7 +321,8 @@ class Cell:
         total = hashlib.sha256(text.encode()).hexdigest()
         (folder / f"{claim['attempt']:06}.json").write_text(f'{text},"sum":"{total}"}}')
         self.rules()
-        self.told("superseded")
+        until(lambda: self.over() or self.hf.events("superseded")
+              or self.attempt() > claim["attempt"], "what follows from that")
 
     def exit_0(self):
         self.word = "0"
@@ -338,15 +355,17 @@ class Cell:
     def let_go(self):
         self.rules(*self.faults)
         if self.apart:
-            until(lambda: self.over() or self.hf.events("adopted")
-                  or self.hf.events("tree-gone"), "the taking over\n" + self.child.err)
+            until(lambda: self.over() or self.hf.events("adopted") or self.hf.events("tree-gone")
+                  or len(self.hf.events("command-started")) > self.starts,
+                  "the taking over\n" + self.child.err)
         if not (self.gates / "all").exists():
             self.open("all", self.word)
 
     def ends(self, allowed):
         status = self.child.wait(30)
         took = time.monotonic() - self.begun
-        assert took < GRACE + END + MARGIN, f"{took:.1f} s\n{self.child.err}"
+        logs = 10 if self.faults else 0  # its last lines are tried to be kept, without a notice
+        assert took < GRACE + END + MARGIN + logs, f"{took:.1f} s\n{self.child.err}"
         assert status in allowed, f"{status}, not {allowed}\n{self.child.err}"
         until(lambda: self.hf.left() == [], f"no process: {self.hf.left()}", 5)
         self.agree(status)
@@ -368,8 +387,9 @@ class Cell:
         if seen["outcome"] is not None:
             assert seen["outcome"] == last["outcome"]
             assert seen["exit_status"] == status
-        means = {"finished": [0], "preempted": [75], "stopped": [130, 137, 7], "failed": [137, 7, 75],
-                 "vanished": [125], "not-started": [125], "superseded": [125]}
+        means = {"finished": [0], "preempted": [75], "failed": [137, 7, 75], "vanished": [125],
+                 "stopped": [130, 137, 140, 7] + [0] * (self.word == "0"),
+                 "not-started": [125], "superseded": [125]}
         if not self.hf.events("relaunch") and not self.killed:
             assert status in means[last["outcome"]]
         assert last["recorded"] or self.faults

@@ -4,14 +4,12 @@ only the exit statuses that an event may lead to are listed here.
 
 `make check` takes a Latin square of the cells, so that each event and each moment is met;
 HOLDFAST_TEST_LONG takes them all, and the notices once more with a trainer that never moves."""
-import os
 import signal
-import time
 
 import pytest
 
 from imds import Imds
-from matrix import END, GRACE, MARGIN, Cell, gate_library
+from matrix import Cell, gate_library
 from support import LONG, PYTHON, shell
 
 BEFORE = ["preparing", "restoring"]
@@ -64,7 +62,11 @@ def allowed(event, moment):
 
 
 CELLS = [(e, m) for m in MOMENTS for e in EVENTS if applies(e, m)]
-SQUARE = [(e, m) for e, m in CELLS if (EVENTS.index(e) + 3 * MOMENTS.index(m)) % 4 == 0]
+SQUARE = [(e, m) for e, m in CELLS if (EVENTS.index(e) + MOMENTS.index(m)) % 3 == 0]
+# Two events, one upon the other: each pair once, at a moment by its place.
+PAIRS = [(a, b, m) for i, a in enumerate(EVENTS) for j, b in enumerate(EVENTS)
+         for m in [MOMENTS[(i + 2 * j) % len(MOMENTS)]] if applies(a, m) and applies(b, m)]
+AT_A_GATE = ["adopting"] + EARLY + AT_WORK + LEAVING
 
 
 @pytest.fixture(scope="session")
@@ -81,21 +83,42 @@ def imds():
     service.close()
 
 
-def run_cell(cell, event, moment, stubborn=False):
-    getattr(cell, moment)()
-    cell.begun = time.monotonic()
-    getattr(cell, event)()
-    if not stubborn:
-        cell.let_go()
-    cell.ends(allowed(event, moment))
-    cell.let_go()
-    cell.goes_on(finished=event == "exit_0" and moment not in LEAVING)
-
-
 @pytest.mark.parametrize("event, moment", CELLS if LONG else SQUARE)
 def test_event_at_moment(hf, library, imds, event, moment):
     """The clouds' notices are simulated."""
-    run_cell(Cell(hf, library, imds), event, moment)
+    cell = Cell(hf, library, imds)
+    getattr(cell, moment)()
+    cell.comes(event)
+    cell.let_go()
+    cell.ends(allowed(event, moment))
+    cell.goes_on(finished=event == "exit_0" and moment not in LEAVING)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("event", NOTICES)
+@pytest.mark.parametrize("moment", AT_A_GATE)
+def test_notice_and_a_trainer_that_never_moves(hf, library, imds, event, moment):
+    if not applies(event, moment):
+        event = "term"
+    cell = Cell(hf, library, imds)
+    getattr(cell, moment)()
+    cell.comes(event)
+    cell.rules()
+    cell.ends({75})
+    cell.goes_on(finished=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first, second, moment", PAIRS)
+def test_two_events(hf, library, imds, first, second, moment):
+    """Which status follows depends on who is quicker; the rest must hold all the same."""
+    cell = Cell(hf, library, imds)
+    getattr(cell, moment)()
+    cell.comes(first)
+    cell.comes(second)
+    cell.let_go()
+    cell.ends({0, 7, 75, 125, 130, 137, 140})
+    cell.goes_on(finished="exit_0" in (first, second))
 
 
 @pytest.mark.parametrize("stderr", ["read", "left"])
@@ -114,3 +137,16 @@ def test_ranks_that_die_before_they_are_answered_end_nobody_else(hf, stderr):
     assert child.wait() == 128 + signal.SIGPIPE
     assert hf.events("attempt-ended")[0]["signal"] == signal.SIGPIPE
     assert hf.events("attempt-ended")[0]["recorded"]
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_signals_without_a_pause_do_not_change_the_exit_status(hf, sig):
+    """A scheduler that sends its signal again and again, also while Holdfast is ending."""
+    child = hf.run_start("--grace=3s", command=shell(
+        "trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done"))
+    child.waits_for_output("ready")
+    while child.proc.poll() is None:
+        child.kill(sig)
+    assert child.proc.returncode in ((75,) if sig == signal.SIGTERM else (9, 130, 137))
+    assert hf.status()["exit_status"] == child.proc.returncode
+    assert hf.left() == []
