@@ -49,6 +49,7 @@ class Cell:
         self.starts = 0        # of commands before that
         self.word = ""         # what the trainer is told at its gate
         self.begun = 0.0       # when the event came
+        self.leaves = False    # it is a notice that stands
 
     # --- what it is made of ---
 
@@ -105,7 +106,7 @@ class Cell:
     def told(self, name, **fields):
         """Such an event; or the end, after which none will come."""
         def look():
-            return self.over() or any(all(e.get(k) == v for k, v in fields.items())
+            return self.state() == "ended" or self.over() or any(all(e.get(k) == v for k, v in fields.items())
                                       for e in self.hf.events(name))
         until(look, f"{name} {fields}; told so far: {self.hf.timeline()}")
 
@@ -233,6 +234,7 @@ class Cell:
     # --- events ---
 
     def comes(self, event):
+        self.leaves = event in ("term", "hup", "usr1", "file", "cloud")
         self.begun = time.monotonic()
         getattr(self, event)()
 
@@ -358,6 +360,8 @@ class Cell:
             until(lambda: self.over() or self.hf.events("adopted") or self.hf.events("tree-gone")
                   or len(self.hf.events("command-started")) > self.starts,
                   "the taking over\n" + self.child.err)
+        if self.leaves:  # what a notice asks for is asked before the trainer comes to its end
+            until(lambda: self.over() or self.state() != "running", "leaving")
         if not (self.gates / "all").exists():
             self.open("all", self.word)
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Preloaded by a test: calls into a store in a folder wait, or fail, as a file of rules says at that
- * moment (STORE_GATE). This simulates a store that is silent, read-only or full, and lets a test
- * stop a program at any object. A rule is a line: "hold OP TEXT" or "fail ERRNO OP TEXT"; OP is get,
- * put, name or any, and TEXT a part of the key, which is relative and begins with "r/" (the run's
- * name). A call that waits leaves a mark beside the rules (".held") and looks again for as long.
+ * Preloaded by a test: calls into a store in a folder wait, or fail, as a file of rules says at
+ * that moment (STORE_GATE). This simulates a store that is silent, read-only or full, and lets a
+ * test stop a program at any object. A rule is a line: "hold OP TEXT" or "fail ERRNO OP TEXT"; OP
+ * is get, put, name or any, and TEXT a part of the key, which is relative and begins with "r/" (the
+ * run's name). A call that waits leaves a mark beside the rules (".held") and looks again.
  */
 #include "base/prelude.h"
 

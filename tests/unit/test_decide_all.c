@@ -75,8 +75,8 @@ struct word {
     uint64_t deadline_ns;
 };
 
-/* What stands after a row of words, from its text alone: for each source the words since it was last
- * empty; the nearest deadline among them; withdrawn by the newest id, unless it is for good. */
+/* What stands after a row of words, from its text alone: for each source the words since it last
+ * was empty; the nearest deadline among them; withdrawn by the newest id, unless it is for good. */
 struct expected {
     bool notice, guessed, either;
     uint64_t deadline_ns;
@@ -549,7 +549,7 @@ static void every_ending_there_can_be(void **state)
     }
 }
 
-/* Crashes in a row, with progress or without, of any pattern: never more than the limit in a row. */
+/* Crashes with progress or without, in any pattern: never more than the limit in a row. */
 static void rows_of_crashes(void **state)
 {
     (void)state;

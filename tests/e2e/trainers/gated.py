@@ -48,7 +48,7 @@ def train(a, gates):
     start = run.resume(load)
     gates.at("first")
     for step in range(start, a.steps):
-        time.sleep(0.002)
+        time.sleep(0.002 if step <= 6 else 0.01)
         if step == 6:
             gates.at("step")
         if step == a.crash_at and os.environ.get("HOLDFAST_ATTEMPT") == "1":
@@ -78,7 +78,8 @@ def main():
     p.add_argument("--hold", default="")
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--crash-at", type=int, default=-1)
-    p.add_argument("--child", action="store_true", help="in attempt 1, leave a process behind until \"all\"")
+    p.add_argument("--child", action="store_true",
+                   help="in attempt 1, leave a process behind until the gate all opens")
     p.add_argument("--trace", required=True)
     p.add_argument("--out", required=True)
     a = p.parse_args()
