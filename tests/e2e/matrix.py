@@ -106,8 +106,9 @@ class Cell:
     def told(self, name, **fields):
         """Such an event; or the end, after which none will come."""
         def look():
-            return self.state() == "ended" or self.over() or any(all(e.get(k) == v for k, v in fields.items())
-                                      for e in self.hf.events(name))
+            there = any(all(e.get(k) == v for k, v in fields.items())
+                        for e in self.hf.events(name))
+            return there or self.over() or self.state() == "ended"
         until(look, f"{name} {fields}; told so far: {self.hf.timeline()}")
 
     def state(self):
