@@ -2,27 +2,28 @@
  *
  * A job that hangs: found by its missing signs of life, told, and, as set, saved if it answers and
  * ended, so that the next attempt starts from the last good checkpoint. Loop thread; a look is
- * one walk over the tree in /proc and one stat of the local log.
+ * one walk over the tree in /proc and one look at the size of the local log.
  */
 #include "base/prelude.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
+#include "supervisor/logring.h"
 #include "supervisor/sup.h"
 #include "supervisor/tree.h"
 
 #define LIFE_SHIFT 40 /* a step is far smaller */
 
+/* What the local log has no room for is output too. */
 static int64_t output_mark(const struct hf_sup *sup)
 {
-    HF_CLEANUP(hf_freep) char *path = hf_asprintf("%s/log", sup->at.dir);
-    struct stat st;
-    if (stat(path, &st) != 0) {
-        return 0;
+    uint64_t first = 0;
+    uint64_t end = 0;
+    if (hf_logread_bounds(sup->at.dir, &first, &end, NULL) != HF_OK) {
+        end = 0;
     }
-    return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec + st.st_size;
+    return (int64_t)(end + sup->at.log_dropped);
 }
 
 static void look_at(struct hf_sup *sup, struct hf_hang_look *look)

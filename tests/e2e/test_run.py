@@ -35,7 +35,7 @@ def test_commands_that_cannot_be_executed(hf):
 
 @pytest.mark.parametrize("args", [
     ["run"], ["run", "--"], ["run", "--wrong", "--", "true"], ["run", "--every=x", "--", "true"],
-    ["run", "--keep=-1", "--", "true"], ["run", "--run"],
+    ["run", "--keep=-2", "--", "true"], ["run", "--run"],
 ])
 def test_wrong_usage_is_125_and_says_why(hf, args):
     child = hf.call(*args, status=125)
