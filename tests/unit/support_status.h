@@ -10,8 +10,8 @@
 
 #include <cjson/cJSON.h>
 
-/* `what` goes into the failure's message. */
-void must_be_documented(const cJSON *run, const char *what);
+/* `what` goes into the failure's message; and_more: fields that nobody knows may be there too. */
+void must_be_documented(const cJSON *run, bool and_more, const char *what);
 void must_be_plain(const char *page, const char *what);
 /* The one run of {"format":1,"runs":[...]}. */
 const cJSON *only_run(const cJSON *all);
