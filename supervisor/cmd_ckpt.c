@@ -120,16 +120,16 @@ static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
         hf_json_push(k->rows, obj);
         return 0;
     }
-    ls_row(k, row);
-    for (const cJSON *f = files->child; f != NULL; f = f->next) {
-        const char *path = hf_json_opt_str(f, "path", "");
-        HF_CLEANUP(hf_freep)
-        char *full = hf_asprintf("%s%s%s", hf_json_opt_str(f, "root", "?"),
-                                 path[0] != '\0' ? "/" : "", path);
-        HF_CLEANUP(hf_freep) char *clean = hf_text_clean(full);
-        fprintf(k->ctx->out, "  %14" PRId64 "  %s\n", hf_json_opt_int(f, "bytes", 0), clean);
-    }
     hf_json_free(obj);
+    ls_row(k, row);
+    for (uint32_t i = 0; row->decision->kind == HF_DECISION_MANIFEST && i < m->n_files; i++) {
+        const struct hf_file *f = &m->files[i];
+        HF_CLEANUP(hf_freep)
+        char *full =
+            hf_asprintf("%s%s%s", m->roots[f->root].path, f->path[0] != '\0' ? "/" : "", f->path);
+        HF_CLEANUP(hf_freep) char *clean = hf_text_clean(full);
+        fprintf(k->ctx->out, "  %14" PRIu64 "  %s\n", f->size, clean);
+    }
     return 0;
 }
 
