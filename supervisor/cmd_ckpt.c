@@ -120,16 +120,16 @@ static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
         hf_json_push(k->rows, obj);
         return 0;
     }
-    hf_json_free(obj);
     ls_row(k, row);
-    for (uint32_t i = 0; row->decision->kind == HF_DECISION_MANIFEST && i < m->n_files; i++) {
-        const struct hf_file *f = &m->files[i];
+    for (const cJSON *f = files->child; f != NULL; f = f->next) {
+        const char *path = hf_json_opt_str(f, "path", "");
         HF_CLEANUP(hf_freep)
-        char *full =
-            hf_asprintf("%s%s%s", m->roots[f->root].path, f->path[0] != '\0' ? "/" : "", f->path);
+        char *full = hf_asprintf("%s%s%s", hf_json_opt_str(f, "root", "?"),
+                                 path[0] != '\0' ? "/" : "", path);
         HF_CLEANUP(hf_freep) char *clean = hf_text_clean(full);
-        fprintf(k->ctx->out, "  %14" PRIu64 "  %s\n", f->size, clean);
+        fprintf(k->ctx->out, "  %14" PRId64 "  %s\n", hf_json_opt_int(f, "bytes", 0), clean);
     }
+    hf_json_free(obj);
     return 0;
 }
 
@@ -192,9 +192,19 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
+    bool here = rc == HF_OK;
+    uint32_t attempts = 1;
     ret->name = name;
-    return hf_store_open(rc == HF_OK ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
-                         &ret->store, err);
+    HF_TRY(hf_store_open(here ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
+                         &ret->store, err));
+    if (!here) { /* a name that is misspelt is no run without checkpoints */
+        HF_TRY(hf_lineage_top(ret, NULL, &attempts, err));
+    }
+    return attempts > 0
+               ? HF_OK
+               : hf_hint(err,
+                         hf_fail(err, HF_ENOTFOUND, "no run '%s' is in store '%s'", name, store),
+                         "Check RUN and --store; 'holdfast status' lists what was started here.");
 }
 
 static int walk(struct ckpt *k)
