@@ -64,6 +64,8 @@ static cJSON *word(const char *patch)
     char boot[40];
     struct hf_err err;
     expect_rc(hf_boot_id(boot, &err), HF_OK, &err);
+    hf_json_add_str(obj, "run", "job");
+    hf_json_add_str(obj, "store", dir.store);
     hf_json_add_str(obj, "state", "running");
     add_ago(obj, "since", 192000);
     hf_json_add_int(obj, "attempt", 2);
