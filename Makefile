@@ -41,7 +41,7 @@ SANITIZE := $(if $(SAN)$(FUZZ),-fsanitize=address$(,)undefined)
 ifdef SANITIZE
 OPT := -O1 -g $(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer $(if $(FUZZ),-fsanitize=fuzzer-no-link)
 else ifdef COVER
-OPT := -O0 -g --coverage -fprofile-update=atomic
+OPT := -O0 -g -std=gnu17 --coverage -fprofile-update=atomic
 else
 OPT := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 endif

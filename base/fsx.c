@@ -105,11 +105,11 @@ static enum hf_rc sync_parent(const char *path, struct hf_err *err)
     return hf_fs_sync_dir(dir, err);
 }
 
-static enum hf_rc fill(int fd, const char *tmp, struct hf_span data, bool sync, struct hf_err *err)
+static enum hf_rc fill(int fd, const char *path, struct hf_span data, bool sync, struct hf_err *err)
 {
-    HF_TRY(hf_fs_write_all(fd, data, tmp, err));
+    HF_TRY(hf_fs_write_all(fd, data, path, err));
     if (sync && (broken() || fsync(fd) != 0)) {
-        return hf_fail_errno(err, errno, "flush '%s'", tmp);
+        return hf_fail_errno(err, errno, "flush '%s'", path);
     }
     return HF_OK;
 }
@@ -123,11 +123,12 @@ enum hf_rc hf_fs_write(const char *path, struct hf_span data, mode_t mode, bool 
     HF_CLEANUP(hf_closep)
     int fd = broken() ? -1 : open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0) {
-        return hf_fail_errno(err, errno, "create '%s'", tmp);
+        return hf_fail_errno(err, errno, "create '%s'", path);
     }
-    enum hf_rc rc = fill(fd, tmp, data, sync, err);
+    /* The same failure has the same text each time: the temporary name is no part of it. */
+    enum hf_rc rc = fill(fd, path, data, sync, err);
     if (rc == HF_OK && (broken() || rename(tmp, path) != 0)) {
-        rc = hf_fail_errno(err, errno, "rename '%s' to '%s'", tmp, path);
+        rc = hf_fail_errno(err, errno, "replace '%s'", path);
     }
     if (rc != HF_OK) {
         unlink(tmp);

@@ -192,9 +192,19 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
+    bool here = rc == HF_OK;
+    uint32_t attempts = 1;
     ret->name = name;
-    return hf_store_open(rc == HF_OK ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
-                         &ret->store, err);
+    HF_TRY(hf_store_open(here ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
+                         &ret->store, err));
+    if (!here) { /* a name that is misspelt is no run without checkpoints */
+        HF_TRY(hf_lineage_top(ret, NULL, &attempts, err));
+    }
+    return attempts > 0
+               ? HF_OK
+               : hf_hint(err,
+                         hf_fail(err, HF_ENOTFOUND, "no run '%s' is in store '%s'", name, store),
+                         "Check RUN and --store; 'holdfast status' lists what was started here.");
 }
 
 static int walk(struct ckpt *k)

@@ -249,6 +249,19 @@ static enum hf_rc settle_own(const struct hf_handoff_in *in, const struct hf_cal
     return HF_OK;
 }
 
+/* Whether its folder lies here. Where a crash of the machine has cost the copy of the claim, the
+ * folder alone says so: only who wins a claim makes it. */
+static bool started_here(const struct hf_handoff_in *in, const struct hf_claim *last,
+                         const char *dir)
+{
+    struct hf_claim local = {0};
+    bool same = hf_journal_get_claim(dir, &local, NULL) == HF_OK
+                    ? strcmp(local.nonce, last->nonce) == 0
+                    : last->host != NULL && strcmp(last->host, in->host) == 0 && hf_fs_exists(dir);
+    hf_claim_release(&local);
+    return same;
+}
+
 /* Whether the attempt out->last may be followed. Fills verdict (BUSY, ADOPT) when not. */
 static enum hf_rc settle_last(const struct hf_handoff_in *in, const struct hf_call *c,
                               struct hf_handoff_out *out, struct hf_err *err)
@@ -261,11 +274,7 @@ static enum hf_rc settle_last(const struct hf_handoff_in *in, const struct hf_ca
         return rc == HF_ECORRUPT ? HF_OK : rc;
     }
     HF_CLEANUP(hf_freep) char *dir = hf_rundir_attempt(in->dir, last->attempt);
-    struct hf_claim local = {0};
-    bool ours =
-        hf_journal_get_claim(dir, &local, NULL) == HF_OK && strcmp(local.nonce, last->nonce) == 0;
-    hf_claim_release(&local);
-    if (ours) {
+    if (started_here(in, last, dir)) {
         return settle_own(in, c, dir, out, err);
     }
     if (!same_host(in, last)) {

@@ -227,6 +227,10 @@ static enum hf_rc read_saved(const cJSON *obj, struct hf_saved *s, struct hf_err
     HF_TRY(hf_json_get_arr(obj, "roots", &roots, err));
     HF_TRY(read_paths(roots, &s->roots, err));
     HF_TRY(read_paths(hf_json_opt(obj, "held"), &s->held, err));
+    if (s->roots.len == 0 || (s->held.len != 0 && s->held.len != s->roots.len)) {
+        return hf_fail(err, HF_ECORRUPT, "%zu roots, held in %zu places", s->roots.len,
+                       s->held.len);
+    }
     return read_stamps(obj, &s->stamps, err);
 }
 

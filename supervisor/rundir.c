@@ -72,26 +72,6 @@ static enum hf_rc write_registry(const struct hf_rundir *r, struct hf_err *err)
     return hf_fs_write(path, (struct hf_span){text, strlen(text)}, 0600, false, err);
 }
 
-enum hf_rc hf_rundir_open(struct hf_rundir *ret, const char *state, const char *name,
-                          const char *store, struct hf_err *err)
-{
-    *ret = (struct hf_rundir){.lock_fd = -1};
-    ret->state = hf_strdup(state);
-    ret->name = hf_strdup(name);
-    HF_CLEANUP(hf_freep) char *default_uri = hf_asprintf("file://%s/store", state);
-    ret->default_store = store == NULL || strcmp(store, default_uri) == 0;
-    ret->store = hf_strdup(ret->default_store ? default_uri : store);
-    HF_CLEANUP(hf_freep) char *key = key_of(name, ret->store, ret->default_store);
-    ret->dir = hf_asprintf("%s/runs/%s", state, key);
-    enum hf_rc rc = hf_fs_mkdirs(ret->dir, 0700, err);
-    if (rc != HF_OK) {
-        hf_hint(err, rc, "Point --state-dir (HOLDFAST_STATE_DIR) at a folder that you can write.");
-        return rc;
-    }
-    HF_CLEANUP(hf_freep) char *registry = hf_rundir_file(ret, "run.json");
-    return hf_fs_exists(registry) ? HF_OK : write_registry(ret, err);
-}
-
 static enum hf_rc load(struct hf_rundir *ret, const char *state, const char *key,
                        struct hf_err *err)
 {
@@ -122,6 +102,35 @@ static enum hf_rc load(struct hf_rundir *ret, const char *state, const char *key
     ret->store = hf_strdup(store);
     ret->default_store = hf_json_opt_bool(obj, "default_store", false);
     return HF_OK;
+}
+
+/* What a crash of the machine has left of run.json is written anew. */
+static bool is_registered(const struct hf_rundir *r, const char *key)
+{
+    struct hf_rundir there;
+    bool same = load(&there, r->state, key, NULL) == HF_OK && strcmp(there.name, r->name) == 0 &&
+                strcmp(there.store, r->store) == 0;
+    hf_rundir_release(&there);
+    return same;
+}
+
+enum hf_rc hf_rundir_open(struct hf_rundir *ret, const char *state, const char *name,
+                          const char *store, struct hf_err *err)
+{
+    *ret = (struct hf_rundir){.lock_fd = -1};
+    ret->state = hf_strdup(state);
+    ret->name = hf_strdup(name);
+    HF_CLEANUP(hf_freep) char *default_uri = hf_asprintf("file://%s/store", state);
+    ret->default_store = store == NULL || strcmp(store, default_uri) == 0;
+    ret->store = hf_strdup(ret->default_store ? default_uri : store);
+    HF_CLEANUP(hf_freep) char *key = key_of(name, ret->store, ret->default_store);
+    ret->dir = hf_asprintf("%s/runs/%s", state, key);
+    enum hf_rc rc = hf_fs_mkdirs(ret->dir, 0700, err);
+    if (rc != HF_OK) {
+        hf_hint(err, rc, "Point --state-dir (HOLDFAST_STATE_DIR) at a folder that you can write.");
+        return rc;
+    }
+    return is_registered(ret, key) ? HF_OK : write_registry(ret, err);
 }
 
 static int by_name(const void *a, const void *b)

@@ -64,21 +64,37 @@ static void tell_ranks(struct far *f, int64_t step, int64_t at_ms)
     hf_json_add(f->obj, "ranks", ranks);
 }
 
+static void tell_ended(struct far *f, const char *outcome, const struct hf_end *end)
+{
+    state(f, "ended", end->at_wall_ms, "ended");
+    hf_json_add_str(f->obj, "outcome", outcome);
+    add_known(f->obj, "exit_status", end->exit_code);
+    hf_json_add_null(f->obj, "heartbeat");
+    tell_ranks(f, end->last_step, end->at_wall_ms);
+}
+
+/* The run was closed, and no end of its last attempt is to be found. */
+static void tell_closed(struct far *f)
+{
+    const char *word = f->claim.kind == HF_CLAIM_FINISHED ? "finished" : "stopped";
+    struct hf_end end = {.exit_code = -1, .last_step = -1, .at_wall_ms = f->claim.at_wall_ms};
+    tell_ended(f, word, &end);
+    hf_status_add_evidence(f->evidence, "store", f->claim.at_wall_ms,
+                           "that the run is %s is recorded in the store", word);
+}
+
 static enum hf_rc tell_end(struct far *f, bool *ret_ended, struct hf_err *err)
 {
-    struct hf_end end;
+    struct hf_end end = {.exit_code = -1, .last_step = -1};
     enum hf_rc rc = hf_lineage_get_end(&f->run, &f->call, f->attempt, &end, err);
-    *ret_ended = rc == HF_OK;
-    if (rc != HF_OK) {
+    *ret_ended = rc == HF_OK || rc == HF_ECORRUPT;
+    if (!*ret_ended) {
         return rc == HF_ENOTFOUND ? HF_OK : rc;
     }
-    state(f, "ended", end.at_wall_ms, "ended");
-    hf_json_add_str(f->obj, "outcome", end.outcome);
-    add_known(f->obj, "exit_status", end.exit_code);
-    hf_json_add_null(f->obj, "heartbeat");
-    tell_ranks(f, end.last_step, end.at_wall_ms);
-    hf_status_add_evidence(f->evidence, "store", end.at_wall_ms,
-                           "the end of attempt %u is recorded in the store", f->attempt);
+    tell_ended(f, end.outcome, &end);
+    hf_status_add_evidence(f->evidence, "store", rc == HF_OK ? end.at_wall_ms : f->now_ms,
+                           "the end of attempt %u is recorded in the store%s", f->attempt,
+                           rc == HF_OK ? "" : "; the record is damaged");
     hf_end_release(&end);
     return HF_OK;
 }
@@ -87,7 +103,7 @@ static enum hf_rc tell_beat(struct far *f, struct hf_err *err)
 {
     struct hf_beat b = {.step = -1};
     enum hf_rc rc = hf_lineage_get_beat(&f->run, &f->call, &f->claim, &b, err);
-    if (rc != HF_OK && rc != HF_ENOTFOUND) {
+    if (rc != HF_OK && rc != HF_ENOTFOUND && rc != HF_ECORRUPT) {
         return rc;
     }
     int64_t at = rc == HF_OK ? b.at_wall_ms : 0;
@@ -101,9 +117,9 @@ static enum hf_rc tell_beat(struct far *f, struct hf_err *err)
     add_time(f->obj, "heartbeat", at);
     tell_ranks(f, b.step, at);
     if (at == 0) {
-        hf_status_add_evidence(f->evidence, "store", f->claim.at_wall_ms,
-                               "attempt %u was claimed, and no heartbeat of it is in the store",
-                               f->attempt);
+        hf_status_add_evidence(f->evidence, "store", f->now_ms,
+                               "attempt %u was claimed, and %s heartbeat of it is in the store",
+                               f->attempt, rc == HF_ECORRUPT ? "a damaged" : "no");
         return HF_OK;
     }
     hf_status_add_evidence(f->evidence, "store", at,
@@ -148,19 +164,23 @@ static enum hf_rc tell_save(struct far *f, struct hf_err *err)
 static enum hf_rc tell(struct far *f, struct hf_err *err)
 {
     bool ended = false;
-    HF_TRY(hf_lineage_highest(&f->run, &f->call, &f->attempt, &f->claim, err));
+    bool damaged = false;
+    HF_TRY(hf_lineage_top(&f->run, &f->call, &f->attempt, err));
     if (f->attempt == 0) {
         return hf_hint(err, hf_fail(err, HF_ENOTFOUND, "no run '%s' is in this store", f->run.name),
                        "Check --run and --store; 'holdfast status' lists what was started here.");
+    }
+    HF_TRY(hf_lineage_need_claim(&f->run, &f->call, f->attempt, &f->claim, &damaged, err));
+    if (damaged) {
+        hf_status_add_evidence(f->evidence, "store", f->now_ms,
+                               "the claim of attempt %u is damaged", f->attempt);
     }
     if (f->claim.kind != HF_CLAIM_RUN && f->attempt > 1) {
         f->attempt--;
     }
     HF_TRY(tell_end(f, &ended, err));
     if (!ended && f->claim.kind != HF_CLAIM_RUN) {
-        state(f, "ended", f->claim.at_wall_ms, "ended");
-        hf_json_add_str(f->obj, "outcome",
-                        f->claim.kind == HF_CLAIM_FINISHED ? "finished" : "stopped");
+        tell_closed(f);
     } else if (!ended) {
         HF_TRY(tell_beat(f, err));
     }
@@ -176,7 +196,7 @@ static void tell_unknown(cJSON *obj)
                                        "watch",           "notice",      "store_silent_since",
                                        "boot_id",         "pid_ns",      "supervisor_start",
                                        "updated_boot_ms", "updated",     "unprotected",
-                                       "events_dropped",  "every_ms"};
+                                       "events_dropped",  "every_ms",    "log"};
     for (size_t i = 0; i < HF_COUNT(keys); i++) {
         hf_json_add_null(obj, keys[i]);
     }

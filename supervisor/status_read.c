@@ -176,44 +176,32 @@ void hf_status_judge(cJSON *obj, const struct hf_status_seen *seen)
     replace(obj, "asked", hf_utc_format(now_ms, utc));
 }
 
-/* Registered, and no attempt was claimed from here. */
-static cJSON *nothing_known(const struct hf_rundir *r)
+/* Members that the word lacks: no attempt was claimed from here, or it is another version's. */
+static void fill(cJSON *obj, const struct hf_rundir *r)
 {
     static const char *const unknown[] = {
-        "store_kind",
-        "since",
-        "attempt",
-        "supervisor_pid",
-        "command_pid",
-        "protected_by",
-        "ranks",
-        "watch",
-        "notice",
-        "save",
-        "heartbeat",
-        "outcome",
-        "exit_status",
-        "updated",
-        "store_silent_since",
-        "log",
-        "boot_id",
-        "updated_boot_ms",
-        "pid_ns",
-        "supervisor_start",
-        "host",
-        "every_ms",
-        "log",
+        "store_kind",   "since",    "attempt",         "supervisor_pid", "command_pid",
+        "protected_by", "ranks",    "watch",           "notice",         "save",
+        "heartbeat",    "outcome",  "exit_status",     "updated",        "store_silent_since",
+        "log",          "boot_id",  "updated_boot_ms", "pid_ns",         "supervisor_start",
+        "host",         "every_ms",
     };
-    cJSON *obj = hf_json_obj();
-    hf_json_add_str(obj, "run", r->name);
-    hf_json_add_str(obj, "store", r->store);
-    hf_json_add_str(obj, "state", "none");
-    hf_json_add_bool(obj, "unprotected", false);
-    hf_json_add_int(obj, "events_dropped", 0);
-    for (size_t i = 0; i < HF_COUNT(unknown); i++) {
-        hf_json_add_null(obj, unknown[i]);
+    replace(obj, "run", r->name);
+    replace(obj, "store", r->store);
+    if (hf_json_opt_str(obj, "state", NULL) == NULL) {
+        replace(obj, "state", "none");
     }
-    return obj;
+    if (hf_json_opt(obj, "unprotected") == NULL) {
+        hf_json_add_bool(obj, "unprotected", false);
+    }
+    if (hf_json_opt(obj, "events_dropped") == NULL) {
+        hf_json_add_int(obj, "events_dropped", 0);
+    }
+    for (size_t i = 0; i < HF_COUNT(unknown); i++) {
+        if (hf_json_opt(obj, unknown[i]) == NULL) {
+            hf_json_add_null(obj, unknown[i]);
+        }
+    }
 }
 
 static cJSON *read_object(const char *path)
@@ -271,8 +259,9 @@ cJSON *hf_status_here(const struct hf_rundir *r)
     HF_CLEANUP(hf_freep) char *path = hf_rundir_file(r, "status.json");
     cJSON *obj = read_object(path);
     if (obj == NULL) {
-        obj = nothing_known(r);
+        obj = hf_json_obj();
     }
+    fill(obj, r);
     struct hf_status_seen seen = {.locked = false};
     look_around(r, obj, &seen);
     hf_status_judge(obj, &seen);

@@ -15,6 +15,7 @@
 
 #define LIFE_SHIFT 40 /* a step is far smaller */
 
+/* What the local log has no room for is output too. */
 static int64_t output_mark(const struct hf_sup *sup)
 {
     uint64_t first = 0;

@@ -25,7 +25,7 @@ RUN = {
     "heartbeat": UTC, "log": dict,
     "outcome": WORD, "exit_status": NUMBER, "events_dropped": NUMBER, "updated": UTC,
     "updated_boot_ms": NUMBER, "boot_id": WORD, "pid_ns": NUMBER, "supervisor_start": NUMBER,
-    "host": WORD, "asked": WORD, "evidence": list,
+    "host": WORD, "asked": WORD, "evidence": list, "log": dict,
 }
 PARTS = {
     "ranks": {"world": NUMBER, "joined": NUMBER, "life": NUMBER, "step": NUMBER, "step_at": UTC},

@@ -159,6 +159,7 @@ def test_the_save_command_runs_with_the_runs_environment(hf):
 
 @pytest.mark.parametrize("command, why", [
     ("sh -c 'exit 3'", "the save command exited with 3"),
+    ("sh -c 'kill -9 $$'", "the save command was killed by signal 9"),
     ("sh -c 'sleep 1000 & wait'", "the save command did not end in its time: killed"),
     ("/no/such/program", "the save command '/no/such/program' was not started"),
 ])
