@@ -16,7 +16,6 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fsx.h"
-#include "base/text.h"
 #include "supervisor/rundir.h"
 #include "supervisor/settings.h"
 
@@ -138,23 +137,11 @@ static enum hf_rc bounds_check(const struct hf_setting *row, const char *text, i
     return bounds_hint(row, rc, err);
 }
 
-/* No number, time, signal or word is longer; a message could not show it whole. */
-#define SCALAR_MAX 64
-
-static bool is_scalar(enum hf_set_type type)
-{
-    return type == HF_SET_BOOL || type == HF_SET_ENUM || type == HF_SET_SIGNAL ||
-           type == HF_SET_INT || type == HF_SET_DURATION || type == HF_SET_BYTES;
-}
-
 /* Fills *ret_num or *ret_list by the row's type. ret_list is empty before. */
 static enum hf_rc value_parse(const struct hf_setting *row, const char *text, int64_t *ret_num,
                               struct hf_strv *ret_list, struct hf_err *err)
 {
     enum hf_rc rc = HF_OK;
-    bool too_long = is_scalar(row->type) && strlen(text) > SCALAR_MAX;
-    HF_CLEANUP(hf_freep) char *cut = too_long ? hf_text_fit(text, SCALAR_MAX, false) : NULL;
-    text = too_long ? cut : text; /* its "…" is refused by every type */
     *ret_num = 0;
     if (*text == '\0' && row->type != HF_SET_WORDS) {
         return hf_hint(err, hf_fail(err, HF_EINVAL, "the value is empty"),

@@ -494,7 +494,7 @@ static void test_enums(void **state)
     }
 }
 
-/* 64 bytes and more are too long for a name or a number; the message still says which and why. */
+/* No name, number or word: the message still says which, where and why. */
 static void test_very_long(void **state)
 {
     (void)state;
