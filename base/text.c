@@ -135,7 +135,7 @@ unsigned hf_char_width(uint32_t c)
 /* Columns of the next character after `before`; *ret_len its bytes. */
 static unsigned next_width(const char *s, uint32_t before, uint32_t *ret, size_t *ret_len)
 {
-    size_t n = hf_utf8_next(s, strlen(s) < 4 ? strlen(s) : 4, ret);
+    size_t n = hf_utf8_next(s, strnlen(s, 4), ret);
     if (n == 0) {
         *ret = 0xfffd;
         n = 1;
