@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors as values. No heap but for a moment, any thread. Texts are kept to one printable line here, so that no
- * caller has to think of a server that answers with control characters.
+ * Errors as values. No heap but for a moment, any thread. Texts are kept to one printable line
+ * here, so that no caller has to think of a server that answers with control characters.
  */
 #include "base/prelude.h"
 

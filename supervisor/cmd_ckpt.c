@@ -16,6 +16,7 @@
 #include "checkpoint/restore.h"
 #include "supervisor/cmd.h"
 #include "supervisor/rundir.h"
+#include "supervisor/status_read.h"
 
 struct ckpt {
     struct hf_cmd_ctx *ctx;
@@ -192,9 +193,15 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
-    ret->name = name;
-    return hf_store_open(rc == HF_OK ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
-                         &ret->store, err);
+    bool survives = hf_set_bool(set, HF_SET_STORE_SURVIVES);
+    if (rc == HF_OK) {
+        ret->name = name;
+        return hf_store_open(dir->store, survives, &ret->store, err);
+    }
+    uint32_t highest = 0;
+    HF_TRY(hf_far_open(store, name, survives, ret, err));
+    HF_TRY(hf_lineage_top(ret, NULL, &highest, err));
+    return highest > 0 ? HF_OK : hf_far_none(name, err);
 }
 
 static int walk(struct ckpt *k)
@@ -207,7 +214,8 @@ static int walk(struct ckpt *k)
                 "FILES", "REASON", "WHEN");
     }
     enum hf_rc rc = hf_lineage_walk(&k->run, &c, each_row, k, &err);
-    if (rc == HF_OK && k->json) {
+    bool none = k->one && k->seen == 0;
+    if (rc == HF_OK && k->json && !none) {
         HF_CLEANUP(hf_json_freep) cJSON *all = hf_json_obj();
         hf_json_add_int(all, "format", 1);
         hf_json_add_str(all, "run", k->run.name);
@@ -221,7 +229,7 @@ static int walk(struct ckpt *k)
         hf_log_err(k->ctx->log, HF_LOG_ERROR, &err, "run '%s'", k->run.name);
         return HF_EXIT_FAIL;
     }
-    if (k->one && k->seen == 0) {
+    if (none) {
         hf_log(k->ctx->log, HF_LOG_ERROR,
                "run '%s' has no checkpoint %u-%u; 'holdfast ckpt ls %s' shows them", k->run.name,
                k->wanted.attempt, k->wanted.number, k->run.name);
@@ -247,6 +255,22 @@ static bool flags_fit(const struct hf_cmd_ctx *ctx)
     return true;
 }
 
+static int unknown_verb(const struct hf_cmd_ctx *ctx, const char *verb)
+{
+    static const char *const names[] = {"ls",    "show", "verify",  "rm", "pin",
+                                        "unpin", "gc",   "inspect", NULL};
+    struct hf_err err = {0};
+    const char *nearest = hf_nearest(verb, names);
+    (void)hf_fail(&err, HF_EINVAL, "ckpt has no '%s'", verb);
+    if (nearest != NULL) {
+        (void)hf_hint(&err, HF_EINVAL, "Did you mean 'holdfast ckpt %s'?", nearest);
+    } else {
+        (void)hf_hint(&err, HF_EINVAL, "'holdfast ckpt --help' lists what it has.");
+    }
+    hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
+    return HF_EXIT_USAGE;
+}
+
 static int run(struct hf_cmd_ctx *ctx)
 {
     static const struct {
@@ -266,11 +290,15 @@ static int run(struct hf_cmd_ctx *ctx)
     }
     const char *name = ctx->argc > 1 ? ctx->argv[1] : hf_set_str(ctx->settings, HF_SET_RUN);
     int operands = ctx->argc > 1 ? ctx->argc - 1 : name != NULL;
-    for (size_t i = 0; ctx->argc > 0 && i < HF_COUNT(verbs); i++) {
-        if (strcmp(ctx->argv[0], verbs[i].name) == 0 && operands >= verbs[i].min &&
-            operands <= verbs[i].max) {
+    bool known = ctx->argc == 0 || strcmp(ctx->argv[0], "inspect") == 0;
+    for (size_t i = 0; !known && i < HF_COUNT(verbs); i++) {
+        known = strcmp(ctx->argv[0], verbs[i].name) == 0;
+        if (known && operands >= verbs[i].min && operands <= verbs[i].max) {
             k.each = verbs[i].each;
         }
+    }
+    if (!known) {
+        return unknown_verb(ctx, ctx->argv[0]);
     }
     if (k.each == NULL) {
         hf_log(ctx->log, HF_LOG_ERROR,
@@ -299,10 +327,10 @@ static int run(struct hf_cmd_ctx *ctx)
 
 const struct hf_cmd hf_cmd_ckpt = {
     .name = "ckpt",
-    .args = "ls|show|verify|rm|pin|unpin|gc RUN [ATTEMPT-NUMBER]... | inspect FOLDER [options]",
+    .args = "ls|show|verify|rm|pin|unpin|gc RUN [ID]... | inspect FOLDER [options]",
     .summary = "list, verify, keep and remove a run's checkpoints, or inspect a folder",
     .about =
-        "Checkpoints are named ATTEMPT-NUMBER, as 'ckpt ls' shows them. verify reads every "
+        "A checkpoint's ID is ATTEMPT-NUMBER, as 'ckpt ls' shows it. verify reads every "
         "block and\n"
         "exits 1 if one is damaged. inspect looks into a folder that a training program saves\n"
         "into, and says of each thing whether it would be shipped, and why. pin keeps a "

@@ -144,7 +144,8 @@ JSON = [
     ("{}", "="),
     ('{"checkpoint-dir": ["a", "b"], "run": "x"}', "=x"),
     ("", "1:1: not JSON"), ("run: x\n", "1:1: not JSON"), ('{"run": "x",}', "1:13: not JSON"),
-    ('{"run": "x"} // c', "1:14: not JSON"), ("{'run': 'x'}", "1:2: not JSON"), ('{"keep": 3,\n}\n', "2:1: not JSON"),
+    ('{"run": "x"} // c', "1:14: not JSON"), ("{'run': 'x'}", "1:2: not JSON"),
+    ('{"keep": 3,\n}\n', "2:1: not JSON"),
     ("{run: 1}\n", "1:2: not JSON"), ('{"keep": 3,\n run: 1}\n', "2:2: not JSON"),
     ('{"run": .5}', "1:9: not JSON"), ('{"run": +3}', "1:9: not JSON"),
     ('{"run": no}', "1:9: not JSON"),
@@ -389,6 +390,8 @@ def test_random_files_are_read_as_another_reader_does(reader):
     taken = refused = 0
     for _ in range(400):
         text = spoilt(rng)
+        if re.search(r"[|>]-?#", text):
+            continue  # the two readers differ, and both may
         place, message = reader.read(text.encode())
         wanted = by_yaml(text)
         what = f"seed {seed}: {json.dumps(text)}: {place}: {message}; {wanted}"

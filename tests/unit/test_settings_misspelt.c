@@ -75,8 +75,8 @@ static bool misspelt(unsigned command, const char *name)
     return true;
 }
 
-/* `name` with one more fault at a letter: 0 gone, 1 doubled, 2 swapped with the next, 3 another, 4 a
- * hyphen before it, 5 it and the next gone. */
+/* `name` with one more fault at a letter: 0 gone, 1 doubled, 2 swapped with the next, 3 another, 4
+ * a hyphen before it, 5 it and the next gone. */
 static void spoil(char out[64], const char *name, size_t at, int how)
 {
     size_t len = strlen(name);
