@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors as values. No heap, any thread. Texts are kept to one printable line here, so that no
- * caller has to think of a server that answers with control characters.
+ * Errors as values. No heap but for a moment, any thread. Texts are kept to one printable line
+ * here, so that no caller has to think of a server that answers with control characters.
  */
 #include "base/prelude.h"
 
@@ -10,24 +10,54 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
-static void tidy(char *s, size_t size, int wanted)
+static bool is_inside(char c) /* a UTF-8 character */
 {
-    for (char *p = s; *p != '\0'; p++) {
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+/* The start names the thing and the end says why: what goes is in the middle. */
+static void cut(char *out, size_t size, const char *all, size_t len)
+{
+    size_t head = (size - 4) / 2;
+    size_t tail = len - (size - 4 - head);
+    while (head > 0 && is_inside(all[head])) {
+        head--;
+    }
+    while (tail < len && is_inside(all[tail])) {
+        tail++;
+    }
+    (void)snprintf(out, size, "%.*s...%s", (int)head, all, all + tail);
+}
+
+static void set_text(char *out, size_t size, const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(out, size, fmt, args);
+    if (n >= (int)size) {
+        char *all = hf_calloc((size_t)n + 1, 1);
+        (void)vsnprintf(all, (size_t)n + 1, fmt, again);
+        cut(out, size, all, (size_t)n);
+        hf_free(all);
+    }
+    va_end(again);
+    for (char *p = out; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
         if (c < 0x20 || c == 0x7f) {
             *p = '?';
         }
     }
-    if (wanted >= (int)size && size > 4) {
-        memcpy(s + size - 4, "...", 4);
-    }
 }
 
-static void set_text(char *out, size_t size, const char *fmt, va_list args)
+HF_PRINTF(3, 4)
+static void join(char *out, size_t size, const char *fmt, ...)
 {
-    int n = vsnprintf(out, size, fmt, args);
-    tidy(out, size, n);
+    va_list args;
+    va_start(args, fmt);
+    set_text(out, size, fmt, args);
+    va_end(args);
 }
 
 static void start(struct hf_err *err, enum hf_rc code, enum hf_domain domain, int64_t native)
@@ -71,8 +101,7 @@ enum hf_rc hf_fail_errno_at(struct hf_err *err, int num, const char *file, int l
     va_end(args);
     char desc_buf[96];
     const char *desc = strerror_r(num, desc_buf, sizeof(desc_buf));
-    int n = snprintf(err->msg, sizeof(err->msg), "%s: %s", text, desc);
-    tidy(err->msg, sizeof(err->msg), n);
+    join(err->msg, sizeof(err->msg), "%s: %s", text, desc);
     return code;
 }
 
@@ -88,8 +117,7 @@ enum hf_rc hf_wrap(struct hf_err *err, enum hf_rc rc, const char *fmt, ...)
     va_end(args);
     char inner[sizeof(err->msg)];
     memcpy(inner, err->msg, sizeof(inner));
-    int n = snprintf(err->msg, sizeof(err->msg), "%s: %s", outer, inner);
-    tidy(err->msg, sizeof(err->msg), n);
+    join(err->msg, sizeof(err->msg), "%s: %s", outer, inner);
     return rc;
 }
 

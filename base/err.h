@@ -45,7 +45,7 @@ struct hf_err {
 };
 
 /* Fills *err (if not NULL) with a formatted sentence and returns `code`. Control characters in the
- * text are replaced by '?'. Too long a text is cut and ends in "...". */
+ * text are replaced by '?'. Too long a text is cut in its middle, where "..." stands. */
 #define hf_fail(err, code, ...) \
     hf_fail_at((err), (code), HF_DOM_NONE, 0, __FILE__, __LINE__, __VA_ARGS__)
 /* The same for a failed system call: the code comes from the errno number `num`, and ": " plus its

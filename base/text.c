@@ -135,7 +135,7 @@ unsigned hf_char_width(uint32_t c)
 /* Columns of the next character after `before`; *ret_len its bytes. */
 static unsigned next_width(const char *s, uint32_t before, uint32_t *ret, size_t *ret_len)
 {
-    size_t n = hf_utf8_next(s, strlen(s) < 4 ? strlen(s) : 4, ret);
+    size_t n = hf_utf8_next(s, strnlen(s, 4), ret);
     if (n == 0) {
         *ret = 0xfffd;
         n = 1;
@@ -158,7 +158,7 @@ size_t hf_text_width(const char *text)
 
 static bool unfit(uint32_t c)
 {
-    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x2028 || c == 0x2029 ||
            (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e ||
            c == 0x200f || c == 0x061c || c == 0xfeff;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "supervisor/cmd.h"
 #include "supervisor/manual.h"
 #include "supervisor/precheck.h"
@@ -101,9 +102,11 @@ static const struct hf_cmd *find_command(const struct hf_cmd *const *cmds, const
 
 static int complain(const struct hf_cmd_world *w, int status, const struct hf_err *err)
 {
-    (void)fprintf(w->err_out, "holdfast: error: %s\n", err->msg);
-    if (err->hint[0] != '\0') {
-        (void)fprintf(w->err_out, "holdfast: %s\n", err->hint);
+    HF_CLEANUP(hf_freep) char *msg = hf_text_clean(err->msg);
+    HF_CLEANUP(hf_freep) char *hint = hf_text_clean(err->hint);
+    (void)fprintf(w->err_out, "holdfast: error: %s\n", msg);
+    if (hint[0] != '\0') {
+        (void)fprintf(w->err_out, "holdfast: %s\n", hint);
     }
     return status;
 }
@@ -136,9 +139,21 @@ static int unknown_command(const struct hf_cmd_world *w, const char *name, bool 
     return complain(w, HF_EXIT_USAGE, &err);
 }
 
+/* `help`, `help COMMAND`, `help man COMMAND`: words after the last one that means something. */
+static int too_many(const struct hf_cmd_world *w, const char *word)
+{
+    struct hf_err err = {0};
+    (void)hf_hint(&err, hf_fail(&err, HF_EINVAL, "'%s' is one word too many", word),
+                  "'holdfast help' lists the commands.");
+    return complain(w, HF_EXIT_USAGE, &err);
+}
+
 static int made_from_tables(const struct hf_cmd_world *w, char *const *argv)
 {
     struct hf_err err = {0};
+    if (argv[1] != NULL && argv[2] != NULL) {
+        return too_many(w, argv[2]);
+    }
     if (strcmp(argv[0], "completion") == 0) {
         if (argv[1] != NULL && hf_completion_print(w->out, w->cmds, argv[1])) {
             return HF_EXIT_OK;
@@ -169,6 +184,9 @@ static int help_command(const struct hf_cmd_world *w, char *const *argv)
     const struct hf_cmd *cmd = find_command(w->cmds, argv[0]);
     if (cmd == NULL) {
         return unknown_command(w, argv[0], false);
+    }
+    if (argv[1] != NULL) {
+        return too_many(w, argv[1]);
     }
     print_command_help(w->out, cmd);
     return HF_EXIT_OK;
@@ -221,6 +239,9 @@ static int dispatch(const struct hf_cmd_world *w, int argc, char **argv)
     if (name == NULL) {
         print_help(w->err_out, w->cmds);
         return HF_EXIT_USAGE;
+    }
+    if (strcmp(name, "--version") == 0 && argc > 2) {
+        return too_many(w, argv[2]);
     }
     if (strcmp(name, "--version") == 0) {
         (void)fprintf(w->out, "holdfast " HF_VERSION "\n");

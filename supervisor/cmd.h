@@ -59,6 +59,10 @@ extern const struct hf_cmd *const hf_cmds[]; /* NULL-terminated, in the order of
 
 /* ckpt inspect, beside ckpt's other verbs: 0 when something whole lies in the folder, else 1. */
 int hf_ckpt_inspect(struct hf_cmd_ctx *ctx, const char *dir);
+/* "3-12"; false: not a checkpoint's name, and hf_ckpt_id_wrong says what one is. */
+struct hf_ckpt_id;
+bool hf_ckpt_id_parse(const char *text, struct hf_ckpt_id *ret);
+extern const char hf_ckpt_id_wrong[];
 /* ckpt rm, pin, unpin, gc: whether the verb is one of them; ctx->argv[0] must be. */
 bool hf_ckpt_keeps(const char *verb);
 int hf_ckpt_keep(struct hf_cmd_ctx *ctx);

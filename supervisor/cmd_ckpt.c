@@ -12,16 +12,19 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "checkpoint/pin.h"
+#include "checkpoint/prune.h"
 #include "checkpoint/restore.h"
 #include "supervisor/cmd.h"
 #include "supervisor/rundir.h"
+#include "supervisor/status_read.h"
 
 struct ckpt {
     struct hf_cmd_ctx *ctx;
     struct hf_run run;
     bool json;
-    cJSON *rows;        /* json: what ls prints */
-    const char *wanted; /* show, verify: "3-12", or NULL for all */
+    cJSON *rows; /* json: what ls prints */
+    bool one;    /* show, verify: `wanted` alone */
+    struct hf_ckpt_id wanted;
     uint64_t seen, bad;
     enum hf_rc rc;
     struct hf_err err;
@@ -120,16 +123,16 @@ static int show_row(struct ckpt *k, const struct hf_lineage_row *row)
         hf_json_push(k->rows, obj);
         return 0;
     }
+    hf_json_free(obj);
     ls_row(k, row);
-    for (const cJSON *f = files->child; f != NULL; f = f->next) {
-        const char *path = hf_json_opt_str(f, "path", "");
+    for (uint32_t i = 0; row->decision->kind == HF_DECISION_MANIFEST && i < m->n_files; i++) {
+        const char *path = m->files[i].path;
         HF_CLEANUP(hf_freep)
-        char *full = hf_asprintf("%s%s%s", hf_json_opt_str(f, "root", "?"),
+        char *full = hf_asprintf("%s%s%s", m->roots[m->files[i].root].path,
                                  path[0] != '\0' ? "/" : "", path);
         HF_CLEANUP(hf_freep) char *clean = hf_text_clean(full);
-        fprintf(k->ctx->out, "  %14" PRId64 "  %s\n", hf_json_opt_int(f, "bytes", 0), clean);
+        fprintf(k->ctx->out, "  %14" PRIu64 "  %s\n", m->files[i].size, clean);
     }
-    hf_json_free(obj);
     return 0;
 }
 
@@ -174,9 +177,7 @@ static int verify_row(struct ckpt *k, const struct hf_lineage_row *row)
 static bool each_row(void *user, const struct hf_lineage_row *row)
 {
     struct ckpt *k = user;
-    char id[32];
-    snprintf(id, sizeof(id), "%u-%u", row->attempt, row->number);
-    if (k->wanted != NULL && strcmp(k->wanted, id) != 0) {
+    if (k->one && (row->attempt != k->wanted.attempt || row->number != k->wanted.number)) {
         return true;
     }
     k->seen++;
@@ -192,19 +193,15 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
-    bool here = rc == HF_OK;
-    uint32_t attempts = 1;
-    ret->name = name;
-    HF_TRY(hf_store_open(here ? dir->store : store, hf_set_bool(set, HF_SET_STORE_SURVIVES),
-                         &ret->store, err));
-    if (!here) { /* a name that is misspelt is no run without checkpoints */
-        HF_TRY(hf_lineage_top(ret, NULL, &attempts, err));
+    bool survives = hf_set_bool(set, HF_SET_STORE_SURVIVES);
+    if (rc == HF_OK) {
+        ret->name = name;
+        return hf_store_open(dir->store, survives, &ret->store, err);
     }
-    return attempts > 0
-               ? HF_OK
-               : hf_hint(err,
-                         hf_fail(err, HF_ENOTFOUND, "no run '%s' is in store '%s'", name, store),
-                         "Check RUN and --store; 'holdfast status' lists what was started here.");
+    uint32_t highest = 0;
+    HF_TRY(hf_far_open(store, name, survives, ret, err));
+    HF_TRY(hf_lineage_top(ret, NULL, &highest, err));
+    return highest > 0 ? HF_OK : hf_far_none(name, err);
 }
 
 static int walk(struct ckpt *k)
@@ -217,7 +214,8 @@ static int walk(struct ckpt *k)
                 "FILES", "REASON", "WHEN");
     }
     enum hf_rc rc = hf_lineage_walk(&k->run, &c, each_row, k, &err);
-    if (rc == HF_OK && k->json) {
+    bool none = k->one && k->seen == 0;
+    if (rc == HF_OK && k->json && !none) {
         HF_CLEANUP(hf_json_freep) cJSON *all = hf_json_obj();
         hf_json_add_int(all, "format", 1);
         hf_json_add_str(all, "run", k->run.name);
@@ -231,13 +229,46 @@ static int walk(struct ckpt *k)
         hf_log_err(k->ctx->log, HF_LOG_ERROR, &err, "run '%s'", k->run.name);
         return HF_EXIT_FAIL;
     }
-    if (k->wanted != NULL && k->seen == 0) {
+    if (none) {
         hf_log(k->ctx->log, HF_LOG_ERROR,
-               "run '%s' has no checkpoint %s; 'holdfast ckpt ls %s' shows them", k->run.name,
-               k->wanted, k->run.name);
+               "run '%s' has no checkpoint %u-%u; 'holdfast ckpt ls %s' shows them", k->run.name,
+               k->wanted.attempt, k->wanted.number, k->run.name);
         return HF_EXIT_FAIL;
     }
     return k->bad > 0 ? HF_EXIT_FAIL : HF_EXIT_OK;
+}
+
+/* Whether no flag of another verb is given; says which otherwise. */
+static bool flags_fit(const struct hf_cmd_ctx *ctx)
+{
+    static const struct {
+        enum hf_set_id id;
+        const char *verb;
+    } own[] = {{HF_SET_DRY_RUN, "gc"}, {HF_SET_EVEN_LAST, "rm"}, {HF_SET_RANKS, "inspect"}};
+    for (size_t i = 0; ctx->argc > 0 && i < HF_COUNT(own); i++) {
+        if (hf_set_given(ctx->settings, own[i].id) && strcmp(ctx->argv[0], own[i].verb) != 0) {
+            hf_log(ctx->log, HF_LOG_ERROR, "%s belongs to 'ckpt %s'",
+                   hf_set_where(ctx->settings, own[i].id), own[i].verb);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int unknown_verb(const struct hf_cmd_ctx *ctx, const char *verb)
+{
+    static const char *const names[] = {"ls",    "show", "verify",  "rm", "pin",
+                                        "unpin", "gc",   "inspect", NULL};
+    struct hf_err err = {0};
+    const char *nearest = hf_nearest(verb, names);
+    (void)hf_fail(&err, HF_EINVAL, "ckpt has no '%s'", verb);
+    if (nearest != NULL) {
+        (void)hf_hint(&err, HF_EINVAL, "Did you mean 'holdfast ckpt %s'?", nearest);
+    } else {
+        (void)hf_hint(&err, HF_EINVAL, "'holdfast ckpt --help' lists what it has.");
+    }
+    hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
+    return HF_EXIT_USAGE;
 }
 
 static int run(struct hf_cmd_ctx *ctx)
@@ -245,29 +276,40 @@ static int run(struct hf_cmd_ctx *ctx)
     static const struct {
         const char *name;
         int (*each)(struct ckpt *k, const struct hf_lineage_row *row);
-        bool needs_id;
-    } verbs[] = {{"ls", ls_row, false}, {"show", show_row, true}, {"verify", verify_row, false}};
+        int min, max; /* operands, the run's name among them */
+    } verbs[] = {{"ls", ls_row, 1, 1}, {"show", show_row, 2, 2}, {"verify", verify_row, 1, 2}};
     struct ckpt k = {.ctx = ctx, .json = hf_set_bool(ctx->settings, HF_SET_JSON)};
-    bool needs_id = false;
+    if (!flags_fit(ctx)) {
+        return HF_EXIT_USAGE;
+    }
     if (ctx->argc == 2 && strcmp(ctx->argv[0], "inspect") == 0) {
         return hf_ckpt_inspect(ctx, ctx->argv[1]);
     }
     if (ctx->argc > 0 && hf_ckpt_keeps(ctx->argv[0])) {
         return hf_ckpt_keep(ctx);
     }
-    for (size_t i = 0; ctx->argc > 0 && i < HF_COUNT(verbs); i++) {
-        if (strcmp(ctx->argv[0], verbs[i].name) == 0) {
+    const char *name = ctx->argc > 1 ? ctx->argv[1] : hf_set_str(ctx->settings, HF_SET_RUN);
+    int operands = ctx->argc > 1 ? ctx->argc - 1 : name != NULL;
+    bool known = ctx->argc == 0 || strcmp(ctx->argv[0], "inspect") == 0;
+    for (size_t i = 0; !known && i < HF_COUNT(verbs); i++) {
+        known = strcmp(ctx->argv[0], verbs[i].name) == 0;
+        if (known && operands >= verbs[i].min && operands <= verbs[i].max) {
             k.each = verbs[i].each;
-            needs_id = verbs[i].needs_id;
         }
     }
-    const char *name = ctx->argc > 1 ? ctx->argv[1] : hf_set_str(ctx->settings, HF_SET_RUN);
-    k.wanted = ctx->argc > 2 ? ctx->argv[2] : NULL;
-    if (k.each == NULL || name == NULL || ctx->argc > 3 || (needs_id && k.wanted == NULL)) {
+    if (!known) {
+        return unknown_verb(ctx, ctx->argv[0]);
+    }
+    if (k.each == NULL) {
         hf_log(ctx->log, HF_LOG_ERROR,
                "use: holdfast ckpt ls RUN, ckpt show RUN ATTEMPT-NUMBER, ckpt verify RUN "
                "[ATTEMPT-NUMBER], ckpt inspect FOLDER, ckpt rm|pin|unpin RUN ATTEMPT-NUMBER..., "
                "ckpt gc RUN [--dry-run]");
+        return HF_EXIT_USAGE;
+    }
+    k.one = ctx->argc > 2;
+    if (k.one && !hf_ckpt_id_parse(ctx->argv[2], &k.wanted)) {
+        hf_log(ctx->log, HF_LOG_ERROR, "%s", hf_ckpt_id_wrong);
         return HF_EXIT_USAGE;
     }
     struct hf_rundir dir;
@@ -285,10 +327,10 @@ static int run(struct hf_cmd_ctx *ctx)
 
 const struct hf_cmd hf_cmd_ckpt = {
     .name = "ckpt",
-    .args = "ls|show|verify|rm|pin|unpin|gc RUN [ATTEMPT-NUMBER]... | inspect FOLDER [options]",
+    .args = "ls|show|verify|rm|pin|unpin|gc RUN [ID]... | inspect FOLDER [options]",
     .summary = "list, verify, keep and remove a run's checkpoints, or inspect a folder",
     .about =
-        "Checkpoints are named ATTEMPT-NUMBER, as 'ckpt ls' shows them. verify reads every "
+        "A checkpoint's ID is ATTEMPT-NUMBER, as 'ckpt ls' shows it. verify reads every "
         "block and\n"
         "exits 1 if one is damaged. inspect looks into a folder that a training program saves\n"
         "into, and says of each thing whether it would be shipped, and why. pin keeps a "

@@ -91,16 +91,20 @@ int hf_ckpt_inspect(struct hf_cmd_ctx *ctx, const char *dir)
         return HF_EXIT_FAIL;
     }
     bool json = hf_set_bool(ctx->settings, HF_SET_JSON);
-    HF_CLEANUP(hf_json_freep) cJSON *all = hf_json_arr();
+    cJSON *things = hf_json_arr();
     bool whole = false;
     for (size_t i = 0; i < looks.len; i++) {
         whole = whole || looks.items[i].state == HF_LAYOUT_WHOLE;
         if (json) {
-            hf_json_push(all, look_json(&looks.items[i]));
+            hf_json_push(things, look_json(&looks.items[i]));
         } else {
             print_look(ctx->out, &looks.items[i]);
         }
     }
+    HF_CLEANUP(hf_json_freep) cJSON *all = hf_json_obj();
+    hf_json_add_int(all, "format", 1);
+    hf_json_add(all, "folder", hf_json_bytes(path != NULL ? path : dir));
+    hf_json_add(all, "things", things);
     if (json) {
         HF_CLEANUP(hf_freep) char *text = hf_json_print(all);
         fprintf(ctx->out, "%s\n", text);

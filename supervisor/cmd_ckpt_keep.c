@@ -77,11 +77,28 @@ static enum hf_rc remove_some(struct keeping *k, struct hf_err *err)
 static enum hf_rc set_pins(struct keeping *k, bool pinned, struct hf_err *err)
 {
     struct hf_call c = {0};
+    bool json = hf_set_bool(k->ctx->settings, HF_SET_JSON);
+    HF_CLEANUP(hf_json_freep) cJSON *all = hf_json_obj();
+    hf_json_add_int(all, "format", 1);
+    hf_json_add_str(all, "run", k->run.name);
+    cJSON *rows = hf_json_arr();
+    hf_json_add(all, "checkpoints", rows);
     for (size_t i = 0; i < k->n_ids; i++) {
         uint32_t a = k->ids[i].attempt;
         uint32_t n = k->ids[i].number;
         HF_TRY(hf_pin_set(&k->run, &c, a, n, pinned, err));
-        fprintf(k->ctx->out, "%u-%u: %s\n", a, n, pinned ? "pinned" : "not pinned");
+        cJSON *one = hf_json_obj();
+        hf_json_add_int(one, "attempt", a);
+        hf_json_add_int(one, "number", n);
+        hf_json_add_bool(one, "pinned", pinned);
+        hf_json_push(rows, one);
+        if (!json) {
+            fprintf(k->ctx->out, "%u-%u: %s\n", a, n, pinned ? "pinned" : "not pinned");
+        }
+    }
+    HF_CLEANUP(hf_freep) char *text = hf_json_print(all);
+    if (json) {
+        fprintf(k->ctx->out, "%s\n", text);
     }
     return HF_OK;
 }
@@ -132,8 +149,10 @@ static uint32_t read_number(const char *text, char end, const char **ret_rest)
     return (uint32_t)v;
 }
 
-/* "3-12" */
-static bool read_id(const char *text, struct hf_ckpt_id *ret)
+const char hf_ckpt_id_wrong[] =
+    "a checkpoint is named ATTEMPT-NUMBER, as 'holdfast ckpt ls' shows it";
+
+bool hf_ckpt_id_parse(const char *text, struct hf_ckpt_id *ret)
 {
     const char *rest = text;
     ret->attempt = read_number(text, '-', &rest);
@@ -145,20 +164,13 @@ static bool read_id(const char *text, struct hf_ckpt_id *ret)
 static const char *read_words(struct keeping *k, size_t verb)
 {
     const struct hf_cmd_ctx *ctx = k->ctx;
-    bool rm = verbs[verb].act == do_rm;
     bool gc = !verbs[verb].ids;
-    if (hf_set_bool(ctx->settings, HF_SET_DRY_RUN) && !gc) {
-        return "--dry-run belongs to 'ckpt gc'";
-    }
-    if (hf_set_bool(ctx->settings, HF_SET_EVEN_LAST) && !rm) {
-        return "--even-last belongs to 'ckpt rm'";
-    }
     if (ctx->argc < 2 || (gc && ctx->argc > 2) || (!gc && ctx->argc < 3)) {
         return "use: holdfast ckpt rm|pin|unpin RUN ATTEMPT-NUMBER..., ckpt gc RUN [--dry-run]";
     }
     for (int i = 2; i < ctx->argc; i++) {
-        if (!read_id(ctx->argv[i], &k->ids[k->n_ids++])) {
-            return "a checkpoint is named ATTEMPT-NUMBER, as 'holdfast ckpt ls' shows it";
+        if (!hf_ckpt_id_parse(ctx->argv[i], &k->ids[k->n_ids++])) {
+            return hf_ckpt_id_wrong;
         }
     }
     return NULL;

@@ -17,6 +17,7 @@
 #include "checkpoint/logs.h"
 #include "supervisor/cmd.h"
 #include "supervisor/logview.h"
+#include "supervisor/status_read.h"
 
 #define LOOK_MS  200  /* at the local log, with -f */
 #define STORE_MS 2000 /* at the store */
@@ -208,8 +209,7 @@ static enum hf_rc view_open(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     enum hf_rc rc =
         hf_rundir_find(dir, hf_set_str(ctx->settings, HF_SET_STATE_DIR), name, store, err);
     if (rc == HF_ENOTFOUND && store != NULL) {
-        v->run.name = name;
-        return hf_store_open(store, survives, &v->run.store, err);
+        return hf_far_open(store, name, survives, &v->run, err);
     }
     HF_TRY(rc);
     struct hf_err why = {0};

@@ -91,9 +91,12 @@ static enum hf_rc duration_parse(const struct hf_setting *row, const char *text,
         *ret = (int64_t)HF_SET_WORD;
         return HF_OK;
     }
-    HF_TRY(hf_duration_parse(text, &ms, err));
+    enum hf_rc rc = hf_duration_parse(text, &ms, err);
+    if (rc != HF_OK && row->words != NULL) {
+        return hf_hint(err, rc, "Write it like 90s, 5m, 1h30m or 250ms, or '%s'.", row->words);
+    }
     *ret = (int64_t)ms;
-    return HF_OK;
+    return rc;
 }
 
 static enum hf_rc signal_parse(const char *text, int64_t *ret, struct hf_err *err)
@@ -104,14 +107,14 @@ static enum hf_rc signal_parse(const char *text, int64_t *ret, struct hf_err *er
     return HF_OK;
 }
 
-static enum hf_rc bounds_check(const struct hf_setting *row, const char *text, int64_t num,
-                               struct hf_err *err)
+static bool has_bounds(const struct hf_setting *row)
 {
-    if ((row->min == 0 && row->max == 0) || (num >= row->min && num <= row->max)) {
-        return HF_OK;
-    }
-    enum hf_rc rc =
-        hf_fail(err, HF_EINVAL, "'%s' is too %s", text, num < row->min ? "small" : "large");
+    return row->min != 0 || row->max != 0;
+}
+
+/* What is allowed. */
+static enum hf_rc bounds_hint(const struct hf_setting *row, enum hf_rc rc, struct hf_err *err)
+{
     if (row->type == HF_SET_DURATION) {
         char min[HF_DURATION_STRLEN];
         char max[HF_DURATION_STRLEN];
@@ -121,6 +124,17 @@ static enum hf_rc bounds_check(const struct hf_setting *row, const char *text, i
     }
     return hf_hint(err, rc, "It may be from %lld to %lld%s.", (long long)row->min,
                    (long long)row->max, row->type == HF_SET_BYTES ? " bytes" : "");
+}
+
+static enum hf_rc bounds_check(const struct hf_setting *row, const char *text, int64_t num,
+                               struct hf_err *err)
+{
+    if (!has_bounds(row) || (num >= row->min && num <= row->max)) {
+        return HF_OK;
+    }
+    enum hf_rc rc =
+        hf_fail(err, HF_EINVAL, "'%s' is too %s", text, num < row->min ? "small" : "large");
+    return bounds_hint(row, rc, err);
 }
 
 /* Fills *ret_num or *ret_list by the row's type. ret_list is empty before. */
@@ -159,6 +173,9 @@ static enum hf_rc value_parse(const struct hf_setting *row, const char *text, in
     case HF_SET_BYTES:
         rc = hf_bytes_parse(text, ret_num, err);
         break;
+    }
+    if (rc != HF_OK && has_bounds(row) && err != NULL && err->hint[0] == '\0') {
+        return bounds_hint(row, rc, err);
     }
     HF_TRY(rc);
     return bounds_check(row, text, *ret_num, err);

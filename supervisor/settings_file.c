@@ -31,10 +31,18 @@ static const char line_hint[] = "A settings file has lines like 'every: 10m'.";
 
 #define AT(r, mark) (r)->path, (mark).line + 1, (mark).column + 1
 
-/* A key without its colon is noticed a line later: the line where it stands is looked at. */
+/* A key without its colon is noticed a line later: the line where it stands is looked at. A quote
+ * without its second is noticed at the end of the file: where it opens is told. */
 static enum hf_rc syntax_error(const struct reader *r, struct hf_err *err)
 {
     const yaml_parser_t *p = &r->parser;
+    bool quote = p->context != NULL && strstr(p->context, "quoted scalar") != NULL;
+    if (quote && strstr(p->problem, "end of stream") != NULL) {
+        return hf_hint(
+            err,
+            hf_fail(err, HF_EINVAL, "%s:%zu:%zu: a quote is not closed", AT(r, p->context_mark)),
+            "End the value with the quote that it begins with, or leave both out.");
+    }
     bool key = p->context != NULL && strstr(p->context, "simple key") != NULL;
     const yaml_mark_t *mark = key ? &p->context_mark : &p->problem_mark;
     HF_TRY(hf_settings_line_explain(r->path, r->text, mark->line + 1, err));
@@ -251,6 +259,21 @@ static bool is_json(const char *path)
     return len > 5 && strcmp(path + len - 5, ".json") == 0;
 }
 
+/* Where a key should start, the parser stops one byte behind what stands there instead. */
+static size_t json_fault(struct hf_span text, size_t at)
+{
+    static const char blank[] = " \t\r\n";
+    const char *s = text.ptr;
+    if (at == 0 || at > text.len || s[at - 1] == '"' || strchr(blank, s[at - 1]) != NULL) {
+        return at;
+    }
+    size_t before = at - 1;
+    while (before > 0 && strchr(blank, s[before - 1]) != NULL) {
+        before--;
+    }
+    return before > 0 && (s[before - 1] == '{' || s[before - 1] == ',') ? at - 1 : at;
+}
+
 static enum hf_rc check_json(const struct reader *r, struct hf_err *err)
 {
     struct hf_err own = {0};
@@ -262,7 +285,7 @@ static enum hf_rc check_json(const struct reader *r, struct hf_err *err)
     }
     size_t line = 0;
     size_t column = 0;
-    hf_settings_place(r->text, (size_t)own.native, &line, &column);
+    hf_settings_place(r->text, json_fault(r->text, (size_t)own.native), &line, &column);
     HF_TRY(hf_settings_line_explain(r->path, r->text, line, err));
     return hf_hint(err, hf_fail(err, HF_EINVAL, "%s:%zu:%zu: not JSON", r->path, line, column),
                    "A JSON settings file looks like {\"every\": \"10m\", \"keep\": 3}.");

@@ -175,7 +175,7 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
     [HF_SET_DRY_RUN] = {.name = "dry-run", .type = HF_SET_BOOL, .fallback = "false",
         .commands = HF_FOR_CKPT, .help = "ckpt gc: say what would go, and remove nothing"},
     [HF_SET_JSON] = {.name = "json", .type = HF_SET_BOOL, .fallback = "false",
-        .commands = LOOKS, .help = "print JSON"},
+        .commands = HF_FOR_STATUS | HF_FOR_CKPT, .help = "print JSON"},
     [HF_SET_RANKS] = {.name = "ranks", .type = HF_SET_INT, .fallback = "0", .max = 1000000,
         .commands = HF_FOR_CKPT, .arg = "N",
         .help = "inspect: as many ranks save; 0: as many as have left files"},

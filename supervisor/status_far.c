@@ -160,6 +160,12 @@ static enum hf_rc tell_save(struct far *f, struct hf_err *err)
     return HF_OK;
 }
 
+enum hf_rc hf_far_none(const char *name, struct hf_err *err)
+{
+    return hf_hint(err, hf_fail(err, HF_ENOTFOUND, "no run '%s' is in this store", name),
+                   "Check --run and --store; 'holdfast status' lists what was started here.");
+}
+
 /* Finished and stopped runs are claims themselves: the attempt below is the last that ran. */
 static enum hf_rc tell(struct far *f, struct hf_err *err)
 {
@@ -167,8 +173,7 @@ static enum hf_rc tell(struct far *f, struct hf_err *err)
     bool damaged = false;
     HF_TRY(hf_lineage_top(&f->run, &f->call, &f->attempt, err));
     if (f->attempt == 0) {
-        return hf_hint(err, hf_fail(err, HF_ENOTFOUND, "no run '%s' is in this store", f->run.name),
-                       "Check --run and --store; 'holdfast status' lists what was started here.");
+        return hf_far_none(f->run.name, err);
     }
     HF_TRY(hf_lineage_need_claim(&f->run, &f->call, f->attempt, &f->claim, &damaged, err));
     if (damaged) {
@@ -203,17 +208,24 @@ static void tell_unknown(cJSON *obj)
     hf_json_add_null(obj, "supervised");
 }
 
-enum hf_rc hf_status_far(const char *store, const char *name, bool survives, cJSON **ret,
-                         struct hf_err *err)
+enum hf_rc hf_far_open(const char *store, const char *name, bool survives, struct hf_run *ret,
+                       struct hf_err *err)
 {
-    struct far f = {.run.name = name, .now_ms = hf_wall_ms()};
     HF_TRY(hf_run_name_check(name, err));
     HF_TRY(hf_store_uri_check(store, err));
     if (strncmp(store, "file://", 7) == 0 && !hf_fs_exists(store + 7)) {
         return hf_hint(err, hf_fail(err, HF_ENOTFOUND, "the store '%s' is not there", store),
                        "Is its file system mounted here?");
     }
-    HF_TRY(hf_store_open(store, survives, &f.run.store, err));
+    ret->name = name;
+    return hf_store_open(store, survives, &ret->store, err);
+}
+
+enum hf_rc hf_status_far(const char *store, const char *name, bool survives, cJSON **ret,
+                         struct hf_err *err)
+{
+    struct far f = {.now_ms = hf_wall_ms()};
+    HF_TRY(hf_far_open(store, name, survives, &f.run, err));
     f.call.deadline_ns = hf_now_ns() + PATIENCE_MS * HF_MS;
     f.obj = hf_json_obj();
     f.evidence = hf_json_arr();

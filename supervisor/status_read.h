@@ -37,6 +37,14 @@ cJSON *hf_status_here(const struct hf_rundir *r);
 enum hf_rc hf_status_far(const char *store, const char *name, bool survives, cJSON **ret,
                          struct hf_err *err) HF_MUST_USE;
 
+/* Opens the store for a run that this machine does not know. HF_ENOTFOUND: its folder is not
+ * there, and it is not made. The caller closes ret->store, also after a failure. */
+struct hf_run;
+enum hf_rc hf_far_open(const char *store, const char *name, bool survives, struct hf_run *ret,
+                       struct hf_err *err) HF_MUST_USE;
+/* HF_ENOTFOUND: no such run is in the store. */
+enum hf_rc hf_far_none(const char *name, struct hf_err *err);
+
 /* {by, what, at} to a list of evidence. */
 void hf_status_add_evidence(cJSON *list, const char *by, int64_t at_ms, const char *fmt, ...)
     HF_PRINTF(4, 5);

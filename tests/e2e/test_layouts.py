@@ -113,7 +113,7 @@ def inspect(folder, ranks=0):
     done = subprocess.run([BIN, "ckpt", "inspect", folder, "--json", f"--ranks={ranks}"],
                           capture_output=True, check=False)
     assert done.returncode in (0, 1), done.stderr
-    return {os.path.basename(look["path"]): look for look in json.loads(done.stdout)}
+    return {os.path.basename(look["path"]): look for look in json.loads(done.stdout)["things"]}
 
 
 @pytest.fixture

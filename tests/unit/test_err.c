@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 static void fail_fills_all(void **state)
 {
@@ -105,7 +106,7 @@ static void long_texts_are_cut(void **state)
     (void)state;
     char text[2000];
     memset(text, 'm', sizeof(text) - 1);
-    text[sizeof(text) - 1] = '\0';
+    memcpy(text + sizeof(text) - 4, "end", 4);
     struct hf_err err;
     for (int how = 0; how < 4; how++) {
         if (how == 0) {
@@ -119,13 +120,34 @@ static void long_texts_are_cut(void **state)
             hf_fail(&err, HF_EIO, "%s", text);
             hf_wrap(&err, HF_EIO, "outer");
         }
+        /* What is tried stands at the start, why not at the end. */
+        static const char *const ends[] = {"mmend", ": Input/output error", "mend: inner", "mmend"};
         assert_int_equal(strlen(err.msg), sizeof(err.msg) - 1);
-        assert_string_equal(err.msg + sizeof(err.msg) - 4, "...");
+        assert_non_null(strstr(err.msg, "m...m"));
+        assert_string_equal(err.msg + strlen(err.msg) - strlen(ends[how]), ends[how]);
         assert_int_equal(strncmp(err.msg, how == 3 ? "outer: mmm" : "mmmmmm", 6), 0);
     }
     hf_hint(&err, HF_EIO, "%s", text);
     assert_int_equal(strlen(err.hint), sizeof(err.hint) - 1);
-    assert_string_equal(err.hint + sizeof(err.hint) - 4, "...");
+    assert_non_null(strstr(err.hint, "m...m"));
+    assert_string_equal(err.hint + strlen(err.hint) - 5, "mmend");
+    /* No character is torn, wherever the cut falls. */
+    for (size_t pad = 0; pad < 6; pad++) {
+        size_t end = pad;
+        memset(text, 'p', pad);
+        for (; end + 3 < sizeof(text); end += 3) {
+            memcpy(text + end, "\xe5\xae\x9e", 3);
+        }
+        text[end] = '\0';
+        hf_fail(&err, HF_EIO, "%s", text);
+        assert_non_null(strstr(err.msg, "..."));
+        for (const char *p = err.msg; *p != '\0';) {
+            size_t n = hf_utf8_next(p, strlen(p), NULL);
+            assert_true(n > 0);
+            p += n;
+        }
+    }
+    memset(text, 'm', sizeof(text));
     /* Exactly as long as there is room: nothing is cut. */
     hf_fail(&err, HF_EIO, "%.*s", (int)sizeof(err.msg) - 1, text);
     assert_int_equal(strlen(err.msg), sizeof(err.msg) - 1);

@@ -100,6 +100,7 @@ static void test_clean(void **state)
          "b",
          "a\\u202eb"},
         {"\xef\xbb\xbf", "\\ufeff"},
+        {"\xd8\x9c", "\\u061c"},
         {"\xe5\xae", "\\xe5\\xae"},
     };
     for (size_t i = 0; i < HF_COUNT(rows); i++) {
