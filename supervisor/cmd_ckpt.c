@@ -201,7 +201,7 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     uint32_t highest = 0;
     HF_TRY(hf_far_open(store, name, survives, ret, err));
     HF_TRY(hf_lineage_top(ret, NULL, &highest, err));
-    return highest > 0 ? HF_OK : hf_far_none(name, err);
+    return highest > 0 ? HF_OK : hf_far_none(ret, err);
 }
 
 static int walk(struct ckpt *k)

@@ -160,9 +160,11 @@ static enum hf_rc tell_save(struct far *f, struct hf_err *err)
     return HF_OK;
 }
 
-enum hf_rc hf_far_none(const char *name, struct hf_err *err)
+enum hf_rc hf_far_none(const struct hf_run *run, struct hf_err *err)
 {
-    return hf_hint(err, hf_fail(err, HF_ENOTFOUND, "no run '%s' is in this store", name),
+    return hf_hint(err,
+                   hf_fail(err, HF_ENOTFOUND, "no run '%s' is in store '%s'", run->name,
+                           run->store->uri),
                    "Check --run and --store; 'holdfast status' lists what was started here.");
 }
 
@@ -173,7 +175,7 @@ static enum hf_rc tell(struct far *f, struct hf_err *err)
     bool damaged = false;
     HF_TRY(hf_lineage_top(&f->run, &f->call, &f->attempt, err));
     if (f->attempt == 0) {
-        return hf_far_none(f->run.name, err);
+        return hf_far_none(&f->run, err);
     }
     HF_TRY(hf_lineage_need_claim(&f->run, &f->call, f->attempt, &f->claim, &damaged, err));
     if (damaged) {

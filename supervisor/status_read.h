@@ -43,7 +43,7 @@ struct hf_run;
 enum hf_rc hf_far_open(const char *store, const char *name, bool survives, struct hf_run *ret,
                        struct hf_err *err) HF_MUST_USE;
 /* HF_ENOTFOUND: no such run is in the store. */
-enum hf_rc hf_far_none(const char *name, struct hf_err *err);
+enum hf_rc hf_far_none(const struct hf_run *run, struct hf_err *err);
 
 /* {by, what, at} to a list of evidence. */
 void hf_status_add_evidence(cJSON *list, const char *by, int64_t at_ms, const char *fmt, ...)

@@ -218,7 +218,7 @@ def test_from_another_machine(hf):
     hf.env["HOLDFAST_STATE_DIR"] = home
     assert far_status(hf, store)["exit_status"] == 75
     child = hf.start("status", "other", f"--store={store}")
-    assert child.wait() == 1 and "no run 'other' is in this store" in child.err
+    assert child.wait() == 1 and "no run 'other' is in store '" in child.err
     child = hf.start("status", "r", f"--store=file://{hf.tmp}/nothing")
     assert child.wait() == 1 and "is not there" in child.err
     assert not (hf.tmp / "nothing").exists()

@@ -401,7 +401,7 @@ static void which_word_counts(void **state)
                 struct told t = ask(NULL);
                 told_status(&t, here < 0 && there == 0 ? HF_EXIT_FAIL : HF_EXIT_OK);
                 if (here < 0 && there == 0) {
-                    must_say(t.err, "no run 'job' is in this store");
+                    must_say(t.err, "no run 'job' is in store '");
                 } else {
                     (store ? must_say : must_not_say)(t.out, "machine     box\n");
                     (!store && here > 0 ? must_say : must_not_say)(t.out, "machine     mine\n");
