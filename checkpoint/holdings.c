@@ -166,19 +166,27 @@ enum hf_rc hf_holdings_read(struct hf_holdings *h, bool ended, struct hf_err *er
     return rc;
 }
 
+static void forget_blocks(struct hf_holdings *h)
+{
+    for (size_t i = 0; i < h->n_doomed; i++) {
+        hf_free(h->doomed[i].key);
+    }
+    hf_free(h->doomed);
+    hf_free(h->seen);
+    h->doomed = NULL;
+    h->seen = NULL;
+    h->n_doomed = h->doomed_room = h->n_seen = 0;
+}
+
 void hf_holdings_release(struct hf_holdings *h)
 {
     for (size_t i = 0; i < h->len; i++) {
         hf_manifest_release(&h->manifests[i]);
     }
-    for (size_t i = 0; i < h->n_doomed; i++) {
-        hf_free(h->doomed[i].key);
-    }
+    forget_blocks(h);
     hf_free(h->rows);
     hf_free(h->manifests);
     hf_free(h->tails);
-    hf_free(h->doomed);
-    hf_free(h->seen);
     *h = (struct hf_holdings){.run = h->run, .call = h->call};
 }
 
@@ -330,6 +338,14 @@ static bool see_block(void *user, const char *key, uint64_t bytes)
     return true;
 }
 
+static enum hf_rc list_blocks(struct hf_holdings *h, struct hf_err *err)
+{
+    forget_blocks(h);
+    collect_live(h);
+    HF_CLEANUP(hf_freep) char *prefix = hf_asprintf("%s/data/", h->run->name);
+    return hf_store_list(h->run->store, h->call, prefix, see_block, h, err);
+}
+
 enum hf_rc hf_holdings_list(struct hf_holdings *h, struct hf_err *err)
 {
     for (size_t i = 0; i < h->len; i++) {
@@ -344,12 +360,10 @@ enum hf_rc hf_holdings_list(struct hf_holdings *h, struct hf_err *err)
                            h->run->name, r->attempt, r->number);
         }
     }
-    collect_live(h);
-    HF_CLEANUP(hf_freep) char *prefix = hf_asprintf("%s/data/", h->run->name);
-    return hf_store_list(h->run->store, h->call, prefix, see_block, h, err);
+    return list_blocks(h, err);
 }
 
-bool hf_holdings_is_whole(const struct hf_holdings *h, const struct hf_retain_row *r)
+static bool is_whole(const struct hf_holdings *h, const struct hf_retain_row *r)
 {
     const struct hf_manifest *m = &h->manifests[r - h->rows];
     for (uint32_t i = 0; i < m->n_blocks; i++) {
@@ -359,6 +373,26 @@ bool hf_holdings_is_whole(const struct hf_holdings *h, const struct hf_retain_ro
         }
     }
     return hf_row_is_live(r);
+}
+
+struct hf_retain_row *hf_holdings_last_good(const struct hf_holdings *h)
+{
+    for (size_t i = h->len; i-- > 0;) {
+        if (hf_row_is_live(&h->rows[i]) && is_whole(h, &h->rows[i])) {
+            return &h->rows[i];
+        }
+    }
+    return NULL;
+}
+
+enum hf_rc hf_holdings_spare_last(struct hf_holdings *h, struct hf_err *err)
+{
+    HF_TRY(list_blocks(h, err));
+    struct hf_retain_row *last = hf_holdings_last_good(h);
+    if (last != NULL) {
+        last->retire = false;
+    }
+    return HF_OK;
 }
 
 enum hf_rc hf_holdings_remove(const struct hf_holdings *h, uint64_t *ret_removed,

@@ -59,8 +59,12 @@ enum hf_rc hf_holdings_mark(struct hf_holdings *h, struct hf_err *err) HF_MUST_U
 /* Lists the blocks: fills `doomed`, and what is known of the live ones. HF_ECORRUPT: a decision
  * that is not retired is damaged, so that nobody knows which blocks it needs. */
 enum hf_rc hf_holdings_list(struct hf_holdings *h, struct hf_err *err) HF_MUST_USE;
-/* After listing: whether each block of that row is stored, with its right length. */
-bool hf_holdings_is_whole(const struct hf_holdings *h, const struct hf_retain_row *r);
+/* After listing: the newest that stands and of which every block is stored, with its right length.
+ * NULL: none. */
+struct hf_retain_row *hf_holdings_last_good(const struct hf_holdings *h);
+/* Before marking: takes back the `retire` of the last good one, which newer ones that lack blocks
+ * cannot stand in for. Lists the blocks. */
+enum hf_rc hf_holdings_spare_last(struct hf_holdings *h, struct hf_err *err) HF_MUST_USE;
 /* Removes what is doomed. *ret_removed grows by objects. */
 enum hf_rc hf_holdings_remove(const struct hf_holdings *h, uint64_t *ret_removed,
                               struct hf_err *err) HF_MUST_USE;

@@ -353,6 +353,14 @@ static bool has_optimizer(const struct hf_scene *s)
            hf_folder_has_dir(&s->inside, "optimizer_0");
 }
 
+/* Others here have the training's state. */
+static bool others_have_state(const struct hf_scene *s)
+{
+    static const char *const files[] = {"optimizer.pt", "optimizer.bin", "scheduler.pt",
+                                        "rng_state.pth", "rng_state_0.pth"};
+    return hf_scene_others_have(s, NULL, files, HF_COUNT(files));
+}
+
 /* ---- Accelerate: the random states of every rank come last ---- */
 
 #define STATES "random_states_#.pkl"
@@ -375,6 +383,10 @@ void hf_judge_accelerate(struct hf_scene *s)
     }
     if (hf_folder_has(&s->inside, "scheduler.bin") && !has_optimizer(s)) {
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "'optimizer.bin' is missing");
+        return;
+    }
+    if (!has_optimizer(s) && others_have_state(s)) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "without an optimizer, which others here have");
         return;
     }
     uint32_t ranks = hf_scene_need_row(s, &s->inside, STATES, s->world);
@@ -432,40 +444,6 @@ static bool need_training_state(struct hf_scene *s, bool *ret_any)
     }
     s->look->world = ranks > 0 ? ranks : 1;
     return true;
-}
-
-/* Whether one of the two newest others was saved with the training's state. All are, or none is: a
- * checkpoint without it, beside such a one, is half removed. */
-static bool others_have_state(const struct hf_scene *s)
-{
-    static const char *const files[] = {"optimizer.pt", "optimizer.bin", "scheduler.pt",
-                                        "rng_state.pth", "rng_state_0.pth"};
-    const struct hf_item *newest[2] = {NULL, NULL};
-    for (size_t i = 0; i < s->in->len; i++) {
-        const struct hf_item *item = &s->in->items[i];
-        if (!item->dir || item == s->item || !hf_name_like(item->name, "*checkpoint-#", NULL)) {
-            continue;
-        }
-        int64_t step = hf_name_step(item->name);
-        if (newest[0] == NULL || step > hf_name_step(newest[0]->name)) {
-            newest[1] = newest[0];
-            newest[0] = item;
-        } else if (newest[1] == NULL || step > hf_name_step(newest[1]->name)) {
-            newest[1] = item;
-        }
-    }
-    bool found = false;
-    for (size_t i = 0; i < HF_COUNT(newest) && newest[i] != NULL && !found; i++) {
-        struct hf_folder f;
-        if (hf_folder_open_in(s->in, newest[i]->name, &f, NULL) != HF_OK) {
-            continue;
-        }
-        for (size_t k = 0; k < HF_COUNT(files) && !found; k++) {
-            found = hf_folder_has(&f, files[k]);
-        }
-        hf_folder_close(&f);
-    }
-    return found;
 }
 
 void hf_judge_trainer(struct hf_scene *s)

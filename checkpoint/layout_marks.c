@@ -132,7 +132,8 @@ void hf_judge_orbax(struct hf_scene *s)
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "its name says that it is not finished");
         return;
     }
-    bool commits = any_commit(s);
+    static const char *const commit[] = {COMMIT};
+    bool commits = any_commit(s) || hf_scene_others_have(s, NULL, commit, 1);
     if (!hf_scene_need(s, METADATA) || (commits && !hf_scene_need(s, COMMIT))) {
         return;
     }
@@ -255,6 +256,11 @@ static bool need_rank_dirs(struct hf_scene *s)
                      all, optimizers);
         return false;
     }
+    static const char *const own_file[] = {"distrib_optim.pt"};
+    if (optimizers == 0 && hf_scene_others_have(s, "mp_rank_#*", own_file, 1)) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "without 'distrib_optim.pt', which others here have");
+        return false;
+    }
     return true;
 }
 
@@ -300,14 +306,17 @@ static void count_shares(const struct hf_folder *f, const char *pattern, int64_t
 
 void hf_judge_mindformers(struct hf_scene *s)
 {
+    static const char *const shares[] = {"*-opt-#-#.safetensors"};
     int64_t models = 0;
     int64_t optimizers = 0;
     int64_t all[2] = {0};
     count_shares(&s->inside, "*-model-#-#.safetensors", &models, &all[0]);
-    count_shares(&s->inside, "*-opt-#-#.safetensors", &optimizers, &all[1]);
+    count_shares(&s->inside, shares[0], &optimizers, &all[1]);
     bool tracker = tracked(s) >= s->look->step;
     if (models == 0) {
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "no '*-model-#-#.safetensors'");
+    } else if (optimizers == 0 && hf_scene_others_have(s, NULL, shares, 1)) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "no '%s', which others here have", shares[0]);
     } else if (hf_scene_need(s, "common.json") && hf_scene_need(s, "metadata.json")) {
         if (models != all[0] || optimizers != all[1]) {
             /* Redundant shares may have been left out. */
@@ -332,6 +341,8 @@ bool hf_is_paddle_dir(const struct hf_scene *s)
 
 void hf_judge_paddle_dir(struct hf_scene *s)
 {
+    static const char *const training[] = {"scheduler.pdparams", "*.pdopt",
+                                           "optimizer*.safetensors"};
     const struct hf_folder *f = &s->inside;
     bool scheduler = hf_folder_has(f, "scheduler.pdparams");
     bool trainer = scheduler || hf_folder_has(f, "trainer_state.json");
@@ -347,6 +358,9 @@ void hf_judge_paddle_dir(struct hf_scene *s)
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "no weights");
     } else if (trainer && scheduler != optimizer) {
         hf_scene_say(s, HF_LAYOUT_PARTIAL, "of optimizer and scheduler only one");
+    } else if (!(scheduler && optimizer) &&
+               hf_scene_others_have(s, NULL, training, HF_COUNT(training))) {
+        hf_scene_say(s, HF_LAYOUT_PARTIAL, "without the training's state, which others here have");
     } else if (trainer && !hf_scene_need(s, "trainer_state.json")) {
         return;
     } else if (hf_folder_has(f, ".checkpoint_done")) {

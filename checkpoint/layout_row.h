@@ -90,6 +90,11 @@ uint32_t hf_scene_need_row(struct hf_scene *s, const struct hf_folder *f, const 
                            uint32_t want);
 /* A torch.distributed.checkpoint folder: every file that its .metadata names is there. */
 bool hf_scene_need_dcp(struct hf_scene *s, const struct hf_folder *f);
+/* Whether one of the two newest other folders of such a name has a file that is hf_name_like one of
+ * those; sub: in a folder inside that is like that. All checkpoints of a run have what one has: the
+ * one without it is half removed. */
+bool hf_scene_others_have(const struct hf_scene *s, const char *sub, const char *const *names,
+                          size_t n);
 /* Logs, settings and marks, by the name alone. */
 bool hf_name_is_foreign(const char *name);
 

@@ -539,3 +539,76 @@ bool hf_scene_need_dcp(struct hf_scene *s, const struct hf_folder *f)
     }
     return named_files_are_there(s, f, text, len) && data_files_are_whole(s, f, meta->mtime_ns);
 }
+
+/* ---- half removed ---- */
+
+/* What others of its kind are called: "step_#" for "step_50"; NULL: it does not end in a number.
+ * Owned by the caller. */
+static char *like_own_name(const struct hf_scene *s)
+{
+    const char *name = s->item->name;
+    if (hf_name_like(name, "*checkpoint-#", NULL)) {
+        return hf_strdup("*checkpoint-#");
+    }
+    size_t len = strlen(name);
+    size_t stem = len;
+    while (stem > 0 && name[stem - 1] >= '0' && name[stem - 1] <= '9') {
+        stem--;
+    }
+    return stem < len ? hf_asprintf("%.*s#", (int)stem, name) : NULL;
+}
+
+static bool has_any(const struct hf_folder *f, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (hf_folder_has_like(f, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool one_has(const struct hf_scene *s, const struct hf_item *one, const char *sub,
+                    const char *const *names, size_t n)
+{
+    struct hf_folder f;
+    if (hf_folder_open_in(s->in, one->name, &f, NULL) != HF_OK) {
+        return false;
+    }
+    bool has = sub == NULL && has_any(&f, names, n);
+    for (size_t i = 0; i < f.len && sub != NULL && !has; i++) {
+        struct hf_folder inner;
+        if (f.items[i].dir && hf_name_like(f.items[i].name, sub, NULL) &&
+            hf_folder_open_in(&f, f.items[i].name, &inner, NULL) == HF_OK) {
+            has = has_any(&inner, names, n);
+            hf_folder_close(&inner);
+        }
+    }
+    hf_folder_close(&f);
+    return has;
+}
+
+bool hf_scene_others_have(const struct hf_scene *s, const char *sub, const char *const *names,
+                          size_t n)
+{
+    const struct hf_item *newest[2] = {NULL, NULL};
+    HF_CLEANUP(hf_freep) char *like = like_own_name(s);
+    for (size_t i = 0; i < s->in->len && like != NULL; i++) {
+        const struct hf_item *item = &s->in->items[i];
+        if (!item->dir || item == s->item || !hf_name_like(item->name, like, NULL)) {
+            continue;
+        }
+        int64_t step = hf_name_step(item->name);
+        if (newest[0] == NULL || step > hf_name_step(newest[0]->name)) {
+            newest[1] = newest[0];
+            newest[0] = item;
+        } else if (newest[1] == NULL || step > hf_name_step(newest[1]->name)) {
+            newest[1] = item;
+        }
+    }
+    bool found = false;
+    for (size_t i = 0; i < HF_COUNT(newest) && newest[i] != NULL && !found; i++) {
+        found = one_has(s, newest[i], sub, names, n);
+    }
+    return found;
+}

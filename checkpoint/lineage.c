@@ -306,8 +306,10 @@ bool hf_lineage_is_retired(const struct hf_run *run, const struct hf_call *c, ui
 }
 
 struct choice {
+    const struct hf_claim *mine;
     const struct hf_claim *claim; /* of the attempt that is looked at */
     uint32_t skip;
+    bool further; /* another was looked at before */
 };
 
 /* Where the claim's nonce is lost, the place is the proof, if nobody but the owner can have put it
@@ -337,7 +339,9 @@ static enum hf_rc choose_number(const struct hf_run *run, const struct hf_call *
         rc = hf_lineage_get_decision(run, c, attempt, number, &d, &why);
     }
     if (rc == HF_ENOTFOUND) {
-        rc = hf_fail(&why, HF_ECORRUPT, "decision %u of attempt %u is missing", number, attempt);
+        char key[HF_KEY_MAX];
+        rc = hf_fail(&why, HF_ECORRUPT, "'%s' is missing",
+                     hf_key_decision(key, run->name, attempt, number));
     }
     if (rc == HF_ECORRUPT && choice->skip-- > 0) {
         return HF_ENOTFOUND;
@@ -359,9 +363,14 @@ static enum hf_rc choose_in(const struct hf_run *run, const struct hf_call *c,
     uint32_t end = 0;
     bool sealed = false;
     HF_TRY(hf_lineage_next_number(run, c, choice->claim->attempt, &end, &sealed, err));
-    if (!sealed) {
+    if (!sealed && !choice->further) {
         return hf_fail(err, HF_EINVAL, "attempt %u is not sealed", choice->claim->attempt);
     }
+    if (!sealed) { /* it was once, for those above it were: its seal is lost or damaged */
+        HF_TRY(seal_one(run, c, choice->mine, choice->claim->attempt, err));
+        HF_TRY(hf_lineage_next_number(run, c, choice->claim->attempt, &end, &sealed, err));
+    }
+    choice->further = true;
     for (uint32_t n = end - 1; n >= 1; n--) {
         enum hf_rc rc = choose_number(run, c, choice, n, ret, err);
         if (rc != HF_ENOTFOUND) {
@@ -376,7 +385,7 @@ enum hf_rc hf_lineage_choose(const struct hf_run *run, const struct hf_call *c,
                              struct hf_err *err)
 {
     bool fresh = mine->fresh;
-    struct choice choice = {.skip = skip};
+    struct choice choice = {.mine = mine, .skip = skip};
     for (uint32_t a = mine->attempt - 1; a >= 1 && !fresh; a--) {
         struct hf_claim lower = {.attempt = 0};
         bool damaged = false;

@@ -51,7 +51,8 @@ enum hf_rc hf_lineage_seal(const struct hf_run *run, const struct hf_call *c,
 /* After the seal: the newest manifest of the highest lower attempt that has one, `skip` of them
  * passed over (0 at first; +1 after each that proved damaged: back along parents, then older).
  * A lower attempt's manifest counts only if its nonce equals its claim's; a retired one never
- * does. Nothing older than the newest `fresh` claim, mine included, is looked at.
+ * does. Nothing older than the newest `fresh` claim, mine included, is looked at. A seal further
+ * down that is lost or damaged is put again.
  * HF_ENOTFOUND: nothing (left) to restore. HF_ECORRUPT: the one to choose is there and cannot be
  * read, twice: it is damaged, so say so and skip it too. *ret is owned by the caller. */
 enum hf_rc hf_lineage_choose(const struct hf_run *run, const struct hf_call *c,

@@ -66,17 +66,6 @@ static enum hf_rc find_parent(struct hf_holdings *h, struct hf_ckpt_id *ret, str
     return hf_holdings_keep(h, base.attempt, base.number, err);
 }
 
-/* The newest one of which every block is there. */
-static const struct hf_retain_row *last_good(const struct hf_holdings *h)
-{
-    for (size_t i = h->len; i-- > 0;) {
-        if (hf_row_is_live(&h->rows[i]) && hf_holdings_is_whole(h, &h->rows[i])) {
-            return &h->rows[i];
-        }
-    }
-    return NULL;
-}
-
 static bool is(const struct hf_retain_row *r, uint32_t attempt, uint32_t number)
 {
     return r->attempt == attempt && r->number == number;
@@ -100,7 +89,7 @@ static enum hf_rc check_one(const struct hf_prune_in *in, const struct hf_holdin
         return hf_hint(err, rc, "'holdfast ckpt unpin %s %u-%u' first.", h->run->name, r->attempt,
                        r->number);
     }
-    const struct hf_retain_row *last = last_good(h);
+    const struct hf_retain_row *last = hf_holdings_last_good(h);
     if (last == r && !in->even_last) {
         enum hf_rc rc = hf_fail(err, HF_EDENIED, "checkpoint %u-%u is the last good one",
                                 r->attempt, r->number);

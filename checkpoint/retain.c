@@ -65,6 +65,7 @@ static enum hf_rc retain(struct hf_holdings *h, const struct hf_claim *mine, int
     }
     if (hf_retain_plan(h->rows, h->len, keep) > 0) {
         HF_TRY(check_not_over(h, mine, err)); /* else what is newer than ours was read too */
+        HF_TRY(hf_holdings_spare_last(h, err));
         HF_TRY(hf_holdings_mark(h, err));
     }
     HF_TRY(hf_holdings_list(h, err));

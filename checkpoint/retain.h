@@ -25,7 +25,8 @@ struct hf_retain_row {
  * keeps all. Returns how many were marked. */
 size_t hf_retain_plan(struct hf_retain_row *rows, size_t n, int64_t keep);
 
-/* Retires what the plan says (create-only marks), then removes blocks that no live manifest names
+/* Retires what the plan says (create-only marks), but for the newest of which every block is there,
+ * then removes blocks that no live manifest names
  * of decided numbers. What is pinned stays. Does nothing when all are kept, nor while mine has
  * committed nothing: its base may be an older one. If a manifest that stands cannot be read nothing
  * is deleted (HF_ECORRUPT). *ret_removed counts blocks. Safe to kill anywhere and to repeat. Only

@@ -64,10 +64,18 @@ static enum hf_rc find_number(struct saving *s, struct hf_err *err)
     for (;;) {
         struct hf_decision d;
         struct hf_err missing;
-        enum hf_rc rc =
-            hf_lineage_get_decision(s->in->run, s->call, mine->attempt, s->number, &d, &missing);
+        enum hf_rc rc = HF_ECORRUPT;
+        for (int look = 0; look < 2 && rc == HF_ECORRUPT; look++) { /* two prove damage */
+            rc = hf_lineage_get_decision(s->in->run, s->call, mine->attempt, s->number, &d,
+                                         &missing);
+        }
         if (rc == HF_ENOTFOUND) {
             return HF_OK;
+        }
+        if (rc == HF_ECORRUPT) { /* used up, and what it made of older ones nobody knows */
+            s->number++;
+            s->parent = NULL;
+            continue;
         }
         if (rc != HF_OK) {
             return hf_err_give(err, &missing);

@@ -291,6 +291,38 @@ static void a_damaged_one_goes_once_it_is_replaced(void **state)
     job_close(&j);
 }
 
+static bool lose_one(void *user, const char *key, uint64_t bytes)
+{
+    (void)bytes;
+    struct job *j = user;
+    struct hf_err err;
+    expect_rc(hf_store_remove(j->b.store, NULL, key, &err), HF_OK, &err);
+    return false;
+}
+
+/* Newer ones that lack blocks take nobody's place. */
+static void test_c10_the_last_good_one_stays(void **state)
+{
+    (void)state;
+    struct job j;
+    struct hf_err err;
+    job_open(&j, 5);
+    for (uint32_t n = 4; n <= 5; n++) {
+        char *prefix = hf_asprintf("job/data/000001-%06u-", n);
+        expect_rc(hf_store_list(j.b.store, NULL, prefix, lose_one, &j, &err), HF_OK, &err);
+        free(prefix);
+    }
+    retain(&j, &j.one, 1, 2 * 3 + 2); /* 1, 2, and what is left of 4 */
+    assert_int_equal(verify(&j, &j.m[3]), HF_OK);
+    for (uint32_t n = 1; n <= 5; n++) {
+        assert_int_equal(hf_lineage_is_retired(&j.b.run, NULL, 1, n), n != 3 && n != 5);
+    }
+    save(&j, &j.one, 6, NULL, &j.m[6]); /* from a new start all is whole: the old one may go */
+    retain(&j, &j.one, 1, 3 + 3 + 2);
+    assert_int_equal(verify(&j, &j.m[6]), HF_OK);
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +331,7 @@ int main(void)
         cmocka_unit_test(a_killed_collector_is_completed),
         cmocka_unit_test(nothing_goes_while_a_manifest_cannot_be_read),
         cmocka_unit_test(a_damaged_one_goes_once_it_is_replaced),
+        cmocka_unit_test(test_c10_the_last_good_one_stays),
         cmocka_unit_test(over_a_hand_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
