@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import doctables
 import support
 
 
@@ -54,6 +55,9 @@ def hf(request):
         print(f"--- kept: {tmp}")
     holdfast.clean_up()
     if not failed:
+        # Whatever the test was about: no event and no status that is not as documented.
+        faults = [f for run in tmp.glob("state*/runs/*/") for f in doctables.run_faults(run)]
+        assert not faults, faults
         shutil.rmtree(tmp)
 
 
