@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "hooks/c/agree_step.h"
 #include "hooks/proto.h"
 
@@ -106,9 +107,23 @@ static enum hf_rc parse_object(const cJSON *obj, struct hf_hook_msg *m, struct h
     return HF_OK;
 }
 
+/* A byte string that is none is written as hex, on purpose. */
+static enum hf_rc check_utf8(struct hf_span line, struct hf_err *err)
+{
+    const char *text = line.ptr;
+    for (size_t at = 0, n; at < line.len; at += n) {
+        n = hf_utf8_next(text + at, line.len - at, NULL);
+        if (n == 0) {
+            return hf_fail(err, HF_ECORRUPT, "byte %zu of a line is not UTF-8", at);
+        }
+    }
+    return HF_OK;
+}
+
 enum hf_rc hf_hook_parse(struct hf_span line, struct hf_hook_msg *ret, struct hf_err *err)
 {
     HF_CLEANUP(hf_json_freep) cJSON *obj = NULL;
+    HF_TRY(check_utf8(line, err));
     HF_TRY(hf_json_parse(line, HFW_LINE_BYTES, &obj, err));
     if (!cJSON_IsObject(obj)) {
         return hf_fail(err, HF_ECORRUPT, "a line is not a JSON object");
