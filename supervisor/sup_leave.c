@@ -367,6 +367,11 @@ static void on_signal(uv_signal_t *handle, int sig)
 
 enum hf_rc hf_sup_signals_start(struct hf_sup *sup, struct hf_err *err)
 {
+    /* A rank that ends before its answer is written, or a reader of stderr that has gone, must not
+     * end this process. The keeper gives the command what Holdfast was given. */
+    struct sigaction ignore = {0};
+    ignore.sa_handler = SIG_IGN;
+    (void)sigaction(SIGPIPE, &ignore, NULL);
     int list[] = {SIGTERM, SIGINT,   SIGQUIT, SIGHUP,  SIGCONT,
                   SIGTSTP, SIGWINCH, SIGUSR1, SIGUSR2, sup->notice_signal};
     for (size_t i = 0; i < HF_COUNT(list); i++) {
