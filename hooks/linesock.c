@@ -21,6 +21,7 @@
 #define CONNS_MAX  512
 #define UNSENT_MAX 65536
 #define BACKLOG    256
+#define TOO_LONG   "a line is longer than 65536 bytes"
 
 struct hf_lineconn {
     uv_pipe_t pipe;
@@ -87,11 +88,11 @@ void hf_lineconn_drop(struct hf_lineconn *conn)
     uv_close((uv_handle_t *)&conn->pipe, conn_closed);
 }
 
-static void end_conn(struct hf_lineconn *conn)
+static void end_conn(struct hf_lineconn *conn, const char *why)
 {
     if (!conn->closing) {
         hf_lineconn_drop(conn);
-        conn->ls->cb.gone(conn->ls->user, conn);
+        conn->ls->cb.gone(conn->ls->user, conn, why);
     }
 }
 
@@ -106,7 +107,7 @@ static void got_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct hf_lineconn *conn = stream->data;
     if (n < 0 || hf_buf_add(&conn->in, buf->base, (size_t)n, NULL) != HF_OK) {
-        end_conn(conn);
+        end_conn(conn, NULL);
         return;
     }
     size_t pos = 0;
@@ -114,14 +115,26 @@ static void got_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     char *line;
     while (!conn->closing && (line = hf_buf_next_line(&conn->in, &pos, &len))) {
         if (len >= HFW_LINE_BYTES) {
-            end_conn(conn);
+            end_conn(conn, TOO_LONG);
             return;
         }
         conn->ls->cb.line(conn->ls->user, conn, line, len);
     }
     hf_buf_drop_front(&conn->in, pos);
     if (conn->in.len >= HFW_LINE_BYTES) {
-        end_conn(conn);
+        end_conn(conn, TOO_LONG);
+    }
+}
+
+/* The oldest that never said who it is gives way, so that silent ones cannot keep a rank out. */
+static void make_room(struct hf_linesock *ls)
+{
+    struct hf_lineconn *oldest = NULL;
+    for (struct hf_lineconn *c = ls->n_conns > CONNS_MAX ? ls->first : NULL; c; c = c->next) {
+        oldest = c->tag < 0 ? c : oldest;
+    }
+    if (oldest) {
+        end_conn(oldest, "too many connections, and it has not said hello");
     }
 }
 
@@ -144,7 +157,7 @@ static void accept_one(uv_stream_t *listener, int status)
     ls->first = conn;
     ls->n_conns++;
     ls->n_handles++;
-    if (uv_accept(listener, (uv_stream_t *)&conn->pipe) != 0 || ls->n_conns > CONNS_MAX ||
+    if (uv_accept(listener, (uv_stream_t *)&conn->pipe) != 0 ||
         uv_read_start((uv_stream_t *)&conn->pipe, give_chunk, got_bytes) != 0) {
         hf_lineconn_drop(conn);
         return;
@@ -156,6 +169,7 @@ static void accept_one(uv_stream_t *listener, int status)
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0) {
         conn->pid = cred.pid;
     }
+    make_room(ls);
 }
 
 static void listener_closed(uv_handle_t *handle)
@@ -222,9 +236,7 @@ void hf_lineconn_send(struct hf_lineconn *conn, char *line_taken)
     uv_stream_t *stream = (uv_stream_t *)&conn->pipe;
     if (conn->closing || uv_stream_get_write_queue_size(stream) > UNSENT_MAX) {
         hf_free(line_taken);
-        if (!conn->closing) {
-            end_conn(conn);
-        }
+        end_conn(conn, "it does not read its answers");
         return;
     }
     struct send_req *req = HF_NEW(struct send_req);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A Unix socket on the loop that takes lines and gives lines. Connections that send a line longer
- * than HFW_LINE_BYTES, or do not read what they asked for, are dropped, alone. Loop thread only.
+ * than HFW_LINE_BYTES, or do not read what they asked for, are dropped, alone; of too many the
+ * oldest one whose tag was never set gives way. Loop thread only.
  */
 #ifndef HF_HOOKS_LINESOCK_H
 #define HF_HOOKS_LINESOCK_H
@@ -16,9 +17,9 @@ struct hf_lineconn;
 struct hf_linesock_cb {
     /* A line without its newline, NUL-terminated; borrowed. The connection may be dropped here. */
     void (*line)(void *user, struct hf_lineconn *conn, const char *line, size_t len);
-    /* The peer closed, or a limit was passed. Once; not after hf_lineconn_drop. The connection is
-     * invalid afterwards. All lines that came before were delivered. */
-    void (*gone)(void *user, struct hf_lineconn *conn);
+    /* The peer closed (why is NULL), or it was dropped for what `why` says. Once; not after
+     * hf_lineconn_drop. The connection is invalid afterwards. All lines before were delivered. */
+    void (*gone)(void *user, struct hf_lineconn *conn, const char *why);
 };
 
 /* Replaces a stale socket at `path`, of any length; mode 0600. */

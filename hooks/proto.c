@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "hooks/c/agree_step.h"
 #include "hooks/proto.h"
 
@@ -23,6 +24,19 @@ static enum hf_rc parse_token(const char *text, uint64_t *ret, struct hf_err *er
     }
     *ret = strtoull(text, NULL, 16);
     return HF_OK;
+}
+
+/* Cut between two characters. */
+static void copy_name(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(text);
+    size_t at = 0;
+    size_t n;
+    while (at < len && (n = hf_utf8_next(text + at, len - at, NULL)) > 0 && at + n < size) {
+        at += n;
+    }
+    memcpy(out, text, at);
+    out[at] = '\0';
 }
 
 static enum hf_rc parse_hello(const cJSON *obj, struct hf_hook_msg *m, struct hf_err *err)
@@ -44,8 +58,28 @@ static enum hf_rc parse_hello(const cJSON *obj, struct hf_hook_msg *m, struct hf
     if (m->last < -1 || m->last > HFW_STEP_MAX) {
         return hf_fail(err, HF_ECORRUPT, "'last' is out of bounds");
     }
-    snprintf(m->framework, sizeof m->framework, "%s", hf_json_opt_str(obj, "framework", ""));
+    copy_name(m->framework, sizeof m->framework, hf_json_opt_str(obj, "framework", ""));
     return HF_OK;
+}
+
+/* Without what changes nothing: "//", "/./" and a slash at the end. ".." may lead through a link,
+ * and stays. */
+static void make_plain(char *path)
+{
+    char *out = path;
+    for (const char *in = path; *in != '\0';) {
+        if (in[0] == '/' && (in[1] == '/' || in[1] == '\0')) {
+            in++;
+        } else if (in[0] == '/' && in[1] == '.' && (in[2] == '/' || in[2] == '\0')) {
+            in += 2;
+        } else {
+            *out++ = *in++;
+        }
+    }
+    if (out == path && path[0] == '/') {
+        out++; /* the root itself */
+    }
+    *out = '\0';
 }
 
 static enum hf_rc parse_saved(const cJSON *obj, struct hf_hook_msg *m, struct hf_err *err)
@@ -66,6 +100,7 @@ static enum hf_rc parse_saved(const cJSON *obj, struct hf_hook_msg *m, struct hf
         char *path;
         HF_TRY(hf_json_bytes_read(item, &path, err));
         hf_strv_take(&m->paths, path);
+        make_plain(path);
         if (path[0] != '/') {
             return hf_fail(err, HF_ECORRUPT, "saved path '%s' is not absolute", path);
         }
@@ -85,7 +120,7 @@ static enum hf_rc parse_object(const cJSON *obj, struct hf_hook_msg *m, struct h
 {
     const char *name;
     HF_TRY(hf_json_get_str(obj, "msg", &name, err));
-    snprintf(m->name, sizeof m->name, "%s", name);
+    copy_name(m->name, sizeof m->name, name);
     for (size_t i = 0; i < HF_COUNT(kinds); i++) {
         if (strcmp(name, kinds[i].name) == 0) {
             m->kind = kinds[i].kind;
@@ -106,9 +141,23 @@ static enum hf_rc parse_object(const cJSON *obj, struct hf_hook_msg *m, struct h
     return HF_OK;
 }
 
+/* A byte string that is none is written as hex, on purpose. */
+static enum hf_rc check_utf8(struct hf_span line, struct hf_err *err)
+{
+    const char *text = line.ptr;
+    for (size_t at = 0, n; at < line.len; at += n) {
+        n = hf_utf8_next(text + at, line.len - at, NULL);
+        if (n == 0) {
+            return hf_fail(err, HF_ECORRUPT, "byte %zu of a line is not UTF-8", at);
+        }
+    }
+    return HF_OK;
+}
+
 enum hf_rc hf_hook_parse(struct hf_span line, struct hf_hook_msg *ret, struct hf_err *err)
 {
     HF_CLEANUP(hf_json_freep) cJSON *obj = NULL;
+    HF_TRY(check_utf8(line, err));
     HF_TRY(hf_json_parse(line, HFW_LINE_BYTES, &obj, err));
     if (!cJSON_IsObject(obj)) {
         return hf_fail(err, HF_ECORRUPT, "a line is not a JSON object");

@@ -153,6 +153,7 @@ enum hf_rc hf_ranks_join(struct hf_ranks *r, const struct hf_hook_msg *hello,
         return hf_fail(err, HF_EDENIED, "all %u slots are taken", HFW_SLOTS);
     }
     struct hf_member *m = &r->members[slot];
+    struct hf_lineconn *before = m->conn; /* what it still holds unread belongs to a past life */
     int32_t pid = hf_lineconn_pid(conn);
     *ret_slot = slot;
     *ret_how = HF_JOIN_BACK;
@@ -173,8 +174,8 @@ enum hf_rc hf_ranks_join(struct hf_ranks *r, const struct hf_hook_msg *hello,
                                             .life = r->control->head->life,
                                             .last = hello->last});
     }
-    if (m->conn) {
-        hf_lineconn_drop(m->conn);
+    if (before) {
+        hf_lineconn_drop(before);
     }
     m->used = true;
     m->left = false;

@@ -20,6 +20,8 @@
 #define POLL_BUSY_MS 5
 #define POLL_CALM_MS 250
 #define EXPIRE_NS    (600 * HF_SEC)
+#define REFUSED_MAX  100 /* told to the owner */
+#define HELLO_FIRST  "say hello first, and once"
 
 struct request {
     uint64_t id; /* 0: none in flight */
@@ -41,6 +43,7 @@ struct hf_hooks {
     struct request req;
     uint64_t last_id;
     bool done_told; /* in this life */
+    unsigned refused_told;
     /* progress as seen by the poll */
     uint32_t seen_life;
     int64_t seen_step;
@@ -188,6 +191,14 @@ static void poll_fired(uv_timer_t *timer)
 
 /* --- messages ----------------------------------------------------------- */
 
+static void tell_refused(struct hf_hooks *h, const struct hf_lineconn *conn, const char *why)
+{
+    if (h->cb.refused != NULL && h->refused_told < REFUSED_MAX) {
+        h->refused_told++;
+        h->cb.refused(h->user, hf_lineconn_pid(conn), why);
+    }
+}
+
 static void welcome(struct hf_hooks *h, struct hf_lineconn *conn, uint32_t slot)
 {
     const struct hfw_head *head = h->control.head;
@@ -209,6 +220,7 @@ static void on_hello(struct hf_hooks *h, struct hf_lineconn *conn, const struct 
     enum hf_join how;
     struct hf_err err;
     if (hf_ranks_join(&h->ranks, m, conn, &slot, &how, &err) != HF_OK) {
+        tell_refused(h, conn, err.msg);
         hf_lineconn_send(conn, hf_hook_print_refused(err.msg));
         return;
     }
@@ -273,7 +285,8 @@ static void on_message(struct hf_hooks *h, struct hf_lineconn *conn, const struc
         return;
     }
     if ((m->kind == HF_HOOK_HELLO) != (tag < 0)) { /* hello first, and once */
-        hf_lineconn_send(conn, hf_hook_print_refused("say hello first, and once"));
+        tell_refused(h, conn, HELLO_FIRST);
+        hf_lineconn_send(conn, hf_hook_print_refused(HELLO_FIRST));
         return;
     }
     switch (m->kind) {
@@ -300,10 +313,13 @@ static void on_message(struct hf_hooks *h, struct hf_lineconn *conn, const struc
     check_done(h);
 }
 
-static void conn_gone(void *user, struct hf_lineconn *conn)
+static void conn_gone(void *user, struct hf_lineconn *conn, const char *why)
 {
     struct hf_hooks *h = user;
     int64_t tag = hf_lineconn_tag(conn);
+    if (why != NULL) {
+        tell_refused(h, conn, why);
+    }
     if (tag >= 0 && h->ranks.members[tag].conn == conn) {
         h->ranks.members[tag].conn = NULL;
         check_request(h);
@@ -314,8 +330,9 @@ static void conn_line(void *user, struct hf_lineconn *conn, const char *line, si
 {
     struct hf_hooks *h = user;
     struct hf_hook_msg msg;
-    if (hf_hook_parse((struct hf_span){line, len}, &msg, NULL) != HF_OK) {
-        conn_gone(h, conn);
+    struct hf_err err;
+    if (hf_hook_parse((struct hf_span){line, len}, &msg, &err) != HF_OK) {
+        conn_gone(h, conn, err.msg);
         hf_lineconn_drop(conn);
         return;
     }

@@ -44,6 +44,9 @@ struct hf_hooks_cb {
     /* The trainer says which step it does next: the saved step + 1, or 0. */
     void (*resumed)(void *user, uint32_t rank, int64_t step);
     void (*done)(void *user); /* every rank said done; once a life */
+    /* A hello was refused, or a connection was dropped for what it sent or did not read. pid as
+     * this process sees it, 0: not visible. At most 100 times; may be NULL. */
+    void (*refused)(void *user, int32_t pid, const char *why);
 };
 
 struct hf_hooks_cfg {

@@ -199,6 +199,16 @@ static void on_done(void *user)
     hf_event(&sup->events, sup->at.claim.attempt, "done", NULL);
 }
 
+static void on_refused(void *user, int32_t pid, const char *why)
+{
+    struct hf_sup *sup = user;
+    cJSON *f = hf_json_obj();
+    hf_json_add_int(f, "pid", pid);
+    hf_json_add_str(f, "why", why);
+    hf_event(&sup->events, sup->at.claim.attempt, "hook-refused", f);
+    hf_log(&sup->log, HF_LOG_DEBUG, "a hook's connection of pid %d was refused: %s", pid, why);
+}
+
 const struct hf_hooks_cb hf_sup_hooks_cb = {
     .joined = on_joined,
     .saved = on_saved,
@@ -206,6 +216,7 @@ const struct hf_hooks_cb hf_sup_hooks_cb = {
     .request_ended = on_request_ended,
     .resumed = on_resumed,
     .done = on_done,
+    .refused = on_refused,
 };
 
 /* ---- asking ---- */
