@@ -104,11 +104,12 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# Test programs: tests/unit/test_X.c and tests/faults/test_X.c, one program each, linked with
-# tests/unit/support_*.c and every archive; tests/fuzz/fuzz_X.c, with libFuzzer or a main that
-# replays the corpus.
+# Test programs: tests/unit/test_X.c and tests/faults/test_X.c, one program each, linked with what
+# they need of tests/unit/support_*.c and of every archive; tests/fuzz/fuzz_X.c, with libFuzzer or
+# a main that replays the corpus.
 $(B)/tests/%.o: CFLAGS_ALL += -Wno-write-strings
-TEST_SUPPORT := $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/support_*.c))
+support_SRC := $(wildcard tests/unit/support_*.c)
+$(eval $(call archive,support))
 UNIT_BIN   := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
 FAULTS_BIN := $(patsubst tests/faults/%.c,$(B)/faults/%,$(wildcard tests/faults/test_*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
@@ -119,9 +120,9 @@ faults-bins: $(FAULTS_BIN)
 fuzz-bins: $(FUZZ_BIN)
 replay-bins: $(REPLAY_BIN)
 LINK_TEST = @mkdir -p $(@D); echo LD $@; $(CC) $(LDFLAGS_ALL) -o $@ $^
-$(UNIT_BIN): $(B)/unit/%: $(B)/tests/unit/%.o $(TEST_SUPPORT) $(ARCHIVES) $(CLIENT)
+$(UNIT_BIN): $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libsupport.a $(ARCHIVES) $(CLIENT)
 	$(LINK_TEST) -lcmocka $(LIBS)
-$(FAULTS_BIN): $(B)/faults/%: $(B)/tests/faults/%.o $(TEST_SUPPORT) $(ARCHIVES) $(CLIENT)
+$(FAULTS_BIN): $(B)/faults/%: $(B)/tests/faults/%.o $(B)/libsupport.a $(ARCHIVES) $(CLIENT)
 	$(LINK_TEST) -lcmocka $(LIBS)
 # The crash layer stands between the file store and the C library.
 $(B)/faults/test_powercut: $(B)/tests/faults/powercut.o

@@ -160,7 +160,7 @@ static bool unfit(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x2028 || c == 0x2029 ||
            (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e ||
-           c == 0x200f || c == 0x061c || c == 0xfeff;
+           c == 0x200f || c == 0xfeff;
 }
 
 /* Writes the spelling of c, at most 7 bytes with the NUL; returns its length. */

@@ -13,7 +13,6 @@
 #include "base/json_cut.h"
 #include "checkpoint/record.h"
 
-
 static const char *const file_kinds[] = {
     [HF_FILE_REGULAR] = "file", [HF_FILE_DIR] = "dir", [HF_FILE_SYMLINK] = "link"};
 

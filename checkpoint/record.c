@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "checkpoint/record.h"
 
-#define FORMAT    1
+#define FORMAT 1
 
 #define SUM_HEAD       ",\"sum\":\""
 #define SUM_HEAD_BYTES (sizeof(SUM_HEAD) - 1)

@@ -162,10 +162,9 @@ static enum hf_rc tell_save(struct far *f, struct hf_err *err)
 
 enum hf_rc hf_far_none(const struct hf_run *run, struct hf_err *err)
 {
-    return hf_hint(err,
-                   hf_fail(err, HF_ENOTFOUND, "no run '%s' is in store '%s'", run->name,
-                           run->store->uri),
-                   "Check --run and --store; 'holdfast status' lists what was started here.");
+    return hf_hint(
+        err, hf_fail(err, HF_ENOTFOUND, "no run '%s' is in store '%s'", run->name, run->store->uri),
+        "Check --run and --store; 'holdfast status' lists what was started here.");
 }
 
 /* Finished and stopped runs are claims themselves: the attempt below is the last that ran. */

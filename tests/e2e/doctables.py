@@ -123,5 +123,5 @@ def run_faults(folder):
     """What a run's state folder holds that the documents do not allow."""
     if (folder / "events.jsonl").exists():
         yield from log_faults(folder / "events.jsonl")
-    if (folder / "status.json").exists():
+    if (folder / "status.json").is_file():
         yield from status_faults(json.loads((folder / "status.json").read_text()), False)

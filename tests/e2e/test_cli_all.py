@@ -230,7 +230,8 @@ def test_help_is_the_same_however_it_is_asked(ask):
             done = ask(command, *args)
             assert (done.returncode, done.stdout, done.err) == (0, text.stdout, ""), args
         for env in ({"COLUMNS": "20"}, {"COLUMNS": "80"}, {"LC_ALL": "C"},
-                    {"LC_ALL": "zh_CN.UTF-8"}, {"TERM": "dumb"}, {"HOME": ""}, {"HOLDFAST_EVERY": "nonsense"}):
+                    {"LC_ALL": "zh_CN.UTF-8"}, {"TERM": "dumb"}, {"HOME": ""},
+                    {"HOLDFAST_EVERY": "nonsense"}):
             assert ask(command, "--help", env=env).stdout == text.stdout, env
         assert max(map(len, text.stdout.decode().split("\n"))) <= 100
     assert ask("-h").stdout == ask("--help").stdout == ask("help").stdout

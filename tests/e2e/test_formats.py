@@ -368,6 +368,7 @@ def test_random_trees_over_attempts_with_pins_rm_and_gc(hf):
             for _ in range(dice.randrange(2, 6)):
                 step += 1
                 random_change(dice, tree)
+                (tree / "data").write_bytes(dice.randbytes(9))  # without one it is no checkpoint
                 saver.save(step, lambda top: shutil.copytree(tree, top, symlinks=True))
                 shutil.rmtree(saver.out / f"step_{step - 1}", ignore_errors=True)
         seen = accepted(hf)

@@ -139,7 +139,7 @@ def test_lines_of_every_length_around_the_limit(hf):
 
 
 def test_every_message_cut_at_every_byte(hf):
-    """Without its newline it is no message yet; with one it is a wrong line. Neither is acted on."""
+    """Without its newline it is no message yet; with one it is a wrong line. Neither acts."""
     s = Sleeper(hf)
     rank = s.rank(token=TOKEN)
     texts = [wire.line(m)[:-1] for m in (

@@ -294,7 +294,9 @@ def test_wrong_words(hf, args, says):
 
 
 def test_a_run_that_the_store_does_not_have(hf, store):
-    assert "no attempt" in hf.call("logs", "nowhere", status=1).err
+    assert f"the store '{store}' is not there" in hf.call("logs", "nowhere", status=1).err
+    hf.run(command=["true"])
+    assert "run 'nowhere'" in hf.call("logs", "nowhere", status=1).err
 
 
 # ---- without a terminal ----

@@ -273,3 +273,34 @@ def test_what_ends_a_request_between_target_and_save(hf, why, words):
         assert not hf.events("saved")
     assert hf.ckpt() == [] and not hf.events("verdict"), "what single ranks wrote is no checkpoint"
     assert s.state()[0] != wire.TARGET or s.state()[1] != request
+
+
+def test_c2_shares_of_two_attempts_are_never_one_checkpoint(hf):
+    """The machine dies between the shares of two ranks; the next attempt's have other names."""
+    def share(attempt, rank):
+        path = hf.tmp / f"step5-a{attempt}-rank{rank}.pt"
+        path.write_bytes(os.urandom(1000))
+        return str(path)
+
+    first = Sleeper(hf)
+    first.rank(0, 2).save(0, 5, [share(1, 0)])
+    line = first.line()
+    line.sync()  # what came before it has been read
+    for pid in (hf.supervisor_pid(), hf.keeper_pid(1), hf.command_pid(1)):
+        os.kill(pid, signal.SIGKILL)
+    first.child.wait()
+
+    (hf.tmp / "env.json").unlink()
+    second = Sleeper(hf, "--resume")
+    assert second.env["HOLDFAST_ATTEMPT"] == "2"
+    ranks = [second.rank(r, 2) for r in (0, 1)]
+    ranks[1].save(0, 5, [share(2, 1)])
+    second.lives()
+    assert not hf.events("saved"), "rank 0's share is of the attempt before"
+    ranks[0].save(0, 5, [share(2, 0)])
+    assert hf.waits_for("verdict")["kind"] == "local"
+    found = hf.ckpt()
+    assert [(c["attempt"], c["step"]) for c in found if c["kind"] == "checkpoint"] == [(2, 5)]
+    content = hf.json("ckpt", "show", "r", f"2-{found[0]['number']}")["checkpoints"][0]["content"]
+    assert sorted(os.path.basename(f["root"]) for f in content) == [
+        "step5-a2-rank0.pt", "step5-a2-rank1.pt"]
