@@ -5,6 +5,7 @@
  */
 #include "base/prelude.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -34,11 +35,13 @@ char *hf_record_print(cJSON *json_taken)
 
 char *hf_record_add_sum(char *text_taken)
 {
-    HF_CLEANUP(hf_freep) char *text = text_taken;
-    size_t len = strlen(text) - 1; /* without the closing brace */
+    size_t len = strlen(text_taken) - 1; /* without the closing brace */
     char sum[HF_ID_STRLEN];
-    hf_sha256_hex((struct hf_span){.ptr = text, .len = len}, sum);
-    return hf_asprintf("%.*s" SUM_HEAD "%s\"}", (int)len, text, sum);
+    hf_sha256_hex((struct hf_span){.ptr = text_taken, .len = len}, sum);
+    /* In place: a manifest may be large, and memory is scarce when it is written. */
+    char *text = hf_realloc(text_taken, len + SUM_BYTES + 1);
+    (void)snprintf(text + len, SUM_BYTES + 1, SUM_HEAD "%s\"}", sum);
+    return text;
 }
 
 enum hf_rc hf_record_check_sum(struct hf_span text, struct hf_err *err)

@@ -58,12 +58,20 @@ void hf_round_judge_save(struct hf_round *r)
     }
 }
 
+/* The step of the newest checkpoint when the machine died: one whose commit was not told any more
+ * is found by the next attempt. */
+static int64_t step_kept(const struct hf_round *r)
+{
+    const struct hf_told *b = &r->before;
+    int64_t told = b->committed ? b->committed_step : b->restored_step;
+    return r->after.restored_any && r->after.restored_step > told ? r->after.restored_step : told;
+}
+
 /* What the next attempt made of it. */
 void hf_round_judge_resume(struct hf_round *r, bool hooked)
 {
-    const struct hf_told *b = &r->before;
     const struct hf_told *a = &r->after;
-    int64_t stands = b->committed ? b->committed_step : b->restored_step;
+    int64_t stands = step_kept(r);
     if (a->attempt == 0) {
         fail(r, "no next attempt was started");
     } else if (!a->restored_any) {
@@ -103,11 +111,6 @@ static void ms_between(char *out, size_t size, uint64_t from, uint64_t to)
 {
     bool known = from != 0 && to != 0;
     cell(out, size, known, known ? ((int64_t)to - (int64_t)from) / (int64_t)HF_MS : 0, " ms");
-}
-
-static int64_t step_kept(const struct hf_round *r)
-{
-    return r->before.committed ? r->before.committed_step : r->before.restored_step;
 }
 
 static void row_text(const struct hf_round *r, size_t row, char *out, size_t size)

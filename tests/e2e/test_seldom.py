@@ -176,7 +176,7 @@ def test_a_command_lives_though_its_claim_is_damaged(hf):
     (hf.dir() / "1" / "claim.json").write_bytes(b"{")
     second = hf.run_start("--every=200ms", command=trainer("loop.py", "--steps", 200))
     hf.waits_for("adopted")
-    assert hf.status()["command_pid"] == pid
+    until(lambda: hf.status()["command_pid"] == pid, "its status")
     assert second.wait() == 0, second.err
     assert {e["attempt"] for e in hf.events()} == {1}
     assert f"digest {loop_digest(200)}" in first.out + second.out

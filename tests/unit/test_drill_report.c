@@ -241,6 +241,12 @@ static void old_commit(struct hf_round *r)
     r->after.first_step = 31;
 }
 
+/* It died between its commit and the line that tells of it. */
+static void untold_commit(struct hf_round *r)
+{
+    r->before.committed_step = 50;
+}
+
 static void spoil_unseen(struct hf_round *r)
 {
     r->before.notice_ns = 0;
@@ -525,6 +531,7 @@ static void table_edges(void **state)
         {spoil_nothing_saved, "bytes durable", "unknown"},
         {spoil_nothing_saved, "step saved", "unknown"},
         {fine_from_the_base, "step saved", "60"},
+        {untold_commit, "step saved", "60"},
         {spoil_no_step, "step resumed at", "unknown"},
         {spoil_no_step, "steps lost", "unknown"},
         {fine_first_step_only, "step resumed at", "61"},
