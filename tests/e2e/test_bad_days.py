@@ -248,8 +248,9 @@ def test_a_full_tmp(hf, root):
     before = ["unshare", "-m", "sh", "-c", fill, "sh"]
     work = state.with_name(state.name + "-work")
     work.mkdir()
+    program = shutil.copy(hf.program(), work)  # which may lie below /tmp
     child = hf.run_start(command=shell("echo ran; echo x >/tmp/more || echo full"), cwd=work,
-                         before=before)
+                         before=before, program=program)
     assert child.wait() == 0, child.err
     assert child.out == "ran\nfull\n"
     assert hf.events("attempt-ended")[0]["outcome"] == "finished"
