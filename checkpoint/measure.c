@@ -75,7 +75,7 @@ static uint64_t measure_hash(const struct rush *r)
 
 static enum hf_rc small_puts(const struct rush *r, double *ret_ms, struct hf_err *err)
 {
-    double ms[SMALL_PUTS];
+    double ms[SMALL_PUTS] = {0};
     struct hf_span data = {r->pattern, SMALL_BYTES};
     for (size_t i = 0; i < SMALL_PUTS; i++) {
         char key[KEY_ROOM];
