@@ -55,6 +55,7 @@ extern const struct hf_cmd hf_cmd_drill;
 extern const struct hf_cmd hf_cmd_status;
 extern const struct hf_cmd hf_cmd_ckpt;
 extern const struct hf_cmd hf_cmd_logs;
+extern const struct hf_cmd hf_cmd_doctor;
 extern const struct hf_cmd *const hf_cmds[]; /* NULL-terminated, in the order of --help */
 
 /* ckpt inspect, beside ckpt's other verbs: 0 when something whole lies in the folder, else 1. */

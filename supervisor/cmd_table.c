@@ -12,7 +12,7 @@
 #include "supervisor/cmd.h"
 
 const struct hf_cmd *const hf_cmds[] = {
-    &hf_cmd_run, &hf_cmd_drill, &hf_cmd_status, &hf_cmd_ckpt, &hf_cmd_logs, NULL,
+    &hf_cmd_run, &hf_cmd_drill, &hf_cmd_status, &hf_cmd_ckpt, &hf_cmd_logs, &hf_cmd_doctor, NULL,
 };
 
 /* Standard streams that are closed would be given to the first files opened: what is said to

@@ -256,11 +256,8 @@ void hf_settings_free(struct hf_settings *s)
 static const struct {
     unsigned bit;
     const char *name;
-} command_names[] = {{HF_FOR_RUN, "run"},
-                     {HF_FOR_DRILL, "drill"},
-                     {HF_FOR_STATUS, "status"},
-                     {HF_FOR_CKPT, "ckpt"},
-                     {HF_FOR_LOGS, "logs"}};
+} command_names[] = {{HF_FOR_RUN, "run"},   {HF_FOR_DRILL, "drill"}, {HF_FOR_STATUS, "status"},
+                     {HF_FOR_CKPT, "ckpt"}, {HF_FOR_LOGS, "logs"},   {HF_FOR_DOCTOR, "doctor"}};
 
 static const char *command_name(unsigned command)
 {

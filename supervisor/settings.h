@@ -64,6 +64,7 @@ enum hf_set_id {
     HF_SET_FOLLOW,
     HF_SET_SINCE,
     HF_SET_OWN,
+    HF_SET_SPEND,
     HF_SET_EVEN_LAST,
     HF_SET_DRY_RUN,
     HF_SET_JSON,
@@ -102,7 +103,8 @@ enum hf_set_command {
     HF_FOR_DRILL = 2,
     HF_FOR_STATUS = 4,
     HF_FOR_CKPT = 8,
-    HF_FOR_LOGS = 16
+    HF_FOR_LOGS = 16,
+    HF_FOR_DOCTOR = 32
 };
 
 /* hf_set_ms of a duration that is given as its row's word. */

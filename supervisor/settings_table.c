@@ -12,7 +12,7 @@
 
 #define TRAINS (HF_FOR_RUN | HF_FOR_DRILL)
 #define LOOKS  (HF_FOR_STATUS | HF_FOR_CKPT | HF_FOR_LOGS)
-#define ALL    (TRAINS | LOOKS)
+#define ALL    (TRAINS | LOOKS | HF_FOR_DOCTOR)
 
 #define SECOND_MS INT64_C(1000)
 #define HOUR_MS   (3600 * SECOND_MS)
@@ -24,10 +24,11 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
         .commands = HF_FOR_RUN | LOOKS, .arg = "NAME",
         .help = "the run's name; by default derived from the folder"},
     [HF_SET_STORE] = {.name = "store", .env = "HOLDFAST_STORE", .type = HF_SET_TEXT,
-        .commands = HF_FOR_RUN | LOOKS, .arg = "URI",
+        .commands = HF_FOR_RUN | LOOKS | HF_FOR_DOCTOR, .arg = "URI",
         .help = "where checkpoints are kept (file:///path); by default the state folder"},
     [HF_SET_STORE_SURVIVES] = {.name = "store-survives", .env = "HOLDFAST_STORE_SURVIVES",
-        .type = HF_SET_BOOL, .fallback = "false", .commands = HF_FOR_RUN | LOOKS,
+        .type = HF_SET_BOOL, .fallback = "false",
+        .commands = HF_FOR_RUN | LOOKS | HF_FOR_DOCTOR,
         .help = "the store outlives this machine, though that cannot be seen from here"},
     [HF_SET_STATE_DIR] = {.name = "state-dir", .env = "HOLDFAST_STATE_DIR", .type = HF_SET_PATH,
         .commands = ALL, .arg = "PATH",
@@ -126,9 +127,11 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
         .help = "after this time without a hook the run is called unprotected"},
     [HF_SET_BLOCK_SIZE] = {.name = "block-size", .env = "HOLDFAST_BLOCK_SIZE",
         .type = HF_SET_BYTES, .fallback = "16MiB", .min = 4 << 10, .max = 1 << 30,
-        .commands = TRAINS, .arg = "BYTES", .help = "files are cut at multiples of this"},
+        .commands = TRAINS | HF_FOR_DOCTOR, .arg = "BYTES",
+        .help = "files are cut at multiples of this"},
     [HF_SET_LANES] = {.name = "lanes", .env = "HOLDFAST_LANES", .type = HF_SET_INT,
-        .fallback = "0", .min = 0, .max = 64, .commands = TRAINS, .arg = "N",
+        .fallback = "0", .min = 0, .max = 64,
+        .commands = TRAINS | HF_FOR_DOCTOR, .arg = "N",
         .help = "blocks shipped at the same time, 0: by the number of processors"},
     [HF_SET_LIMIT_RATE] = {.name = "limit-rate", .env = "HOLDFAST_LIMIT_RATE",
         .type = HF_SET_BYTES, .fallback = "0", .min = 0, .max = INT64_C(1) << 50,
@@ -170,12 +173,15 @@ const struct hf_setting hf_settings_table[HF_SET_MAX] = {
         .arg = "TIME", .help = "only what is newer: 10m, or 2026-11-30T22:37:01Z"},
     [HF_SET_OWN] = {.name = "own", .type = HF_SET_BOOL, .fallback = "false",
         .commands = HF_FOR_LOGS, .help = "Holdfast's own lines of a detached run instead"},
+    [HF_SET_SPEND] = {.name = "spend", .type = HF_SET_DURATION, .fallback = "5s",
+        .min = SECOND_MS, .max = HOUR_MS, .commands = HF_FOR_DOCTOR, .arg = "DURATION",
+        .help = "how long the puts may take, and the gets"},
     [HF_SET_EVEN_LAST] = {.name = "even-last", .type = HF_SET_BOOL, .fallback = "false",
         .commands = HF_FOR_CKPT, .help = "ckpt rm: the last good checkpoint too"},
     [HF_SET_DRY_RUN] = {.name = "dry-run", .type = HF_SET_BOOL, .fallback = "false",
         .commands = HF_FOR_CKPT, .help = "ckpt gc: say what would go, and remove nothing"},
     [HF_SET_JSON] = {.name = "json", .type = HF_SET_BOOL, .fallback = "false",
-        .commands = HF_FOR_STATUS | HF_FOR_CKPT, .help = "print JSON"},
+        .commands = HF_FOR_STATUS | HF_FOR_CKPT | HF_FOR_DOCTOR, .help = "print JSON"},
     [HF_SET_RANKS] = {.name = "ranks", .type = HF_SET_INT, .fallback = "0", .max = 1000000,
         .commands = HF_FOR_CKPT, .arg = "N",
         .help = "inspect: as many ranks save; 0: as many as have left files"},

@@ -17,8 +17,9 @@ import support
 from support import BIN, shell, trainer
 from terminal import Terminal
 
-COMMANDS = ["run", "drill", "status", "ckpt", "logs"]
-USAGE = {"run": 125, "drill": 125, "status": 64, "ckpt": 64, "logs": 64}
+COMMANDS = ["run", "drill", "status", "ckpt", "logs", "doctor"]
+USAGE = {"run": 125, "drill": 125, "status": 64, "ckpt": 64, "logs": 64,
+         "doctor": 64}
 # Every way to ask about a run, by its name.
 ASKS = [["status", "{}"], ["logs", "{}"], ["logs", "-f", "{}"], ["logs", "--own", "{}"],
         ["ckpt", "ls", "{}"], ["ckpt", "show", "{}", "1-1"], ["ckpt", "verify", "{}"],
@@ -97,7 +98,8 @@ def flags_of(command):
 
 
 FLAGS = {command: set(flags_of(command)) - {"help"} for command in COMMANDS}
-OPERAND = {"run": ["true"], "drill": ["true"], "status": [], "ckpt": ["ls", "r"], "logs": ["r"]}
+OPERAND = {"run": ["true"], "drill": ["true"], "status": [], "ckpt": ["ls", "r"], "logs": ["r"],
+           "doctor": []}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

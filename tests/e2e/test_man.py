@@ -39,7 +39,7 @@ def pages(tmp_path_factory):
 
 
 def test_there_are_commands():
-    assert {"run", "drill", "status", "ckpt", "logs"} <= set(COMMANDS)
+    assert {"run", "drill", "status", "ckpt", "logs", "doctor"} <= set(COMMANDS)
 
 
 def test_no_warning(pages):

@@ -226,7 +226,7 @@ static void test_flag_errors(void **state)
         {{"--times", "3"}, "flag '--times' is not for 'run'", "'holdfast drill'"},
         {{"--json"},
          "flag '--json' is not for 'run'",
-         "It belongs to 'holdfast status', 'holdfast ckpt'."},
+         "It belongs to 'holdfast status', 'holdfast ckpt', 'holdfast doctor'."},
         {{"--no-every"}, "unknown flag '--no-every'", ""},
         {{"--no-json"}, "flag '--no-json' is not for 'run'", "'holdfast status'"},
         {{"--every"}, "flag '--every' has no value", "Write '--every DURATION'."},

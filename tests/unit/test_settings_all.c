@@ -652,7 +652,7 @@ static void test_repeated(void **state)
 static void test_other_commands(void **state)
 {
     (void)state;
-    static const char *const all[] = {"run", "drill", "status", "ckpt", "logs"};
+    static const char *const all[] = {"run", "drill", "status", "ckpt", "logs", "doctor"};
     size_t foreign = 0;
     for (int id = 0; id < HF_SET_CONFIG; id++) {
         const struct hf_setting *row = &hf_settings_table[id];
