@@ -45,8 +45,8 @@ OPT := -O0 -g -std=gnu17 --coverage -fprofile-update=atomic
 else
 OPT := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 endif
-PKGS := libuv libcurl libcrypto libcjson yaml-0.1 libmicrohttpd libzstd
-LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -luv -lcurl -lcrypto -lcjson -lyaml -lmicrohttpd -lzstd) -lm -lpthread
+PKGS := libuv libcurl libcrypto libcjson yaml-0.1 libmicrohttpd libzstd expat
+LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -luv -lcurl -lcrypto -lcjson -lyaml -lmicrohttpd -lzstd -lexpat) -lm -lpthread
 CPPFLAGS_ALL = -I. $(if $(FAULTS),-DHF_TEST_FAULTS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c17 $(PIC) $(OPT) $(WARN) $(CFLAGS)
 LDFLAGS_ALL  = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITIZE) $(if $(COVER),--coverage) $(LDFLAGS)

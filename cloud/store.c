@@ -20,8 +20,8 @@
 #define CREATE_TRIES  6
 #define PROBE_TRIES   3
 
-static const struct hf_store_backend *const backends[] = {&hf_store_backend_file,
-                                                          &hf_store_backend_mem};
+static const struct hf_store_backend *const backends[] = {
+    &hf_store_backend_file, &hf_store_backend_s3, &hf_store_backend_mem};
 
 enum hf_rc hf_call_check(const struct hf_call *c, struct hf_err *err)
 {
@@ -73,22 +73,25 @@ enum hf_rc hf_store_uri_check(const char *uri, struct hf_err *err)
         if (strncmp(uri, backends[i]->scheme, len) != 0 || uri[len] != ':') {
             continue;
         }
-        bool path = strstr(backends[i]->form, ":///") != NULL;
-        bool ok = path ? strncmp(uri + len, ":///", 4) == 0 : uri[len + 1] != '\0';
+        const char *path = strstr(backends[i]->form, "//");
+        size_t slashes = path != NULL ? strspn(path, "/") : 0;
+        bool ok = strspn(uri + len + 1, "/") >= slashes && uri[len + 1 + slashes] != '\0';
         return ok ? HF_OK : uri_not_understood(uri, err);
     }
     return uri_not_understood(uri, err);
 }
 
-enum hf_rc hf_store_open(const char *uri, bool survives, struct hf_store **ret, struct hf_err *err)
+enum hf_rc hf_store_open(const char *uri, const struct hf_store_cfg *cfg, struct hf_store **ret,
+                         struct hf_err *err)
 {
+    static const struct hf_store_cfg nothing = {.survives = false};
     for (size_t i = 0; i < HF_COUNT(backends); i++) {
         size_t len = strlen(backends[i]->scheme);
         if (strncmp(uri, backends[i]->scheme, len) != 0 || uri[len] != ':') {
             continue;
         }
         struct hf_store *s = NULL;
-        enum hf_rc rc = backends[i]->open(uri + len + 1, survives, &s, err);
+        enum hf_rc rc = backends[i]->open(uri + len + 1, cfg != NULL ? cfg : &nothing, &s, err);
         if (rc == HF_EINVAL) {
             return uri_not_understood(uri, err);
         }

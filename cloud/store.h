@@ -63,11 +63,20 @@ struct hf_store {
     enum hf_store_caps caps;
 };
 
-/* Opens file:///abs/path (taken byte for byte, nothing is decoded or expanded) or mem:NAME (for
- * tests: a new, empty store each time). HF_EINVAL names a URI that is not understood, and the
- * forms that are. `survives`: the user's word (--store-survives) that a file store outlives the
- * machine, beside what its filesystem type tells. The folder is created 0700 if missing. */
-enum hf_rc hf_store_open(const char *uri, bool survives, struct hf_store **ret,
+/* What the user says about a store beside its URI. Zeroed: nothing. */
+struct hf_store_cfg {
+    bool survives; /* a file store outlives the machine, whatever its filesystem's type tells */
+    const char *endpoint; /* of an object store: "https://host:port"; NULL: the environment's word,
+                             else the vendor's own */
+    const char *region;   /* NULL: where the keys are from, else the vendor's first */
+};
+
+/* Opens file:///abs/path (taken byte for byte, nothing is decoded or expanded; the folder is
+ * created 0700 if missing), s3://bucket/prefix (nothing is sent yet) or mem:NAME (for tests: a new,
+ * empty store each time). HF_EINVAL names a URI that is not understood, and the forms that are.
+ * HF_EDENIED: no access keys are to be found, or the endpoint is none. cfg: NULL is a zeroed one;
+ * borrowed. */
+enum hf_rc hf_store_open(const char *uri, const struct hf_store_cfg *cfg, struct hf_store **ret,
                          struct hf_err *err) HF_MUST_USE;
 void hf_store_close(struct hf_store *s); /* NULL is fine */
 

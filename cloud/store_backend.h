@@ -14,10 +14,12 @@
 struct hf_store_backend {
     const char *scheme;
     const char *form; /* shown to a user whose URI is not understood */
-    enum hf_rc (*open)(const char *rest, bool survives, struct hf_store **ret, struct hf_err *err);
+    enum hf_rc (*open)(const char *rest, const struct hf_store_cfg *cfg, struct hf_store **ret,
+                       struct hf_err *err);
 };
 
 extern const struct hf_store_backend hf_store_backend_file;
+extern const struct hf_store_backend hf_store_backend_s3;
 extern const struct hf_store_backend hf_store_backend_mem;
 
 /* Whether a filesystem outlives the machine: `magic` as statfs(2) gives it, `mount_type` as

@@ -467,7 +467,7 @@ static const struct hf_store_ops file_ops = {.size = sizeof(struct hf_store_ops)
                                              .list = file_list,
                                              .remove = file_remove};
 
-static enum hf_rc file_open(const char *rest, bool survives, struct hf_store **ret,
+static enum hf_rc file_open(const char *rest, const struct hf_store_cfg *cfg, struct hf_store **ret,
                             struct hf_err *err)
 {
     const char *path = rest + 2;
@@ -483,7 +483,7 @@ static enum hf_rc file_open(const char *rest, bool survives, struct hf_store **r
     f->store.ops = &file_ops;
     f->store.caps = HF_STORE_CREATE_ONLY;
     f->dir = dir;
-    if (survives || outlives(dir)) {
+    if (cfg->survives || outlives(dir)) {
         f->store.caps |= HF_STORE_OUTLIVES;
     }
     *ret = &f->store;

@@ -171,7 +171,7 @@ static const struct hf_store_ops mem_ops = {.size = sizeof(struct hf_store_ops),
                                             .list = mem_list,
                                             .remove = mem_remove};
 
-static enum hf_rc mem_open(const char *rest, bool survives, struct hf_store **ret,
+static enum hf_rc mem_open(const char *rest, const struct hf_store_cfg *cfg, struct hf_store **ret,
                            struct hf_err *err)
 {
     if (rest[0] == '\0' || rest[0] == '/') {
@@ -181,7 +181,7 @@ static enum hf_rc mem_open(const char *rest, bool survives, struct hf_store **re
     pthread_mutex_init(&m->lock, NULL);
     m->store.ops = &mem_ops;
     m->store.caps = HF_STORE_CREATE_ONLY;
-    if (survives) {
+    if (cfg->survives) {
         m->store.caps |= HF_STORE_OUTLIVES;
     }
     *ret = &m->store;

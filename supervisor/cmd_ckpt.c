@@ -193,13 +193,13 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     if (rc != HF_OK && (store == NULL || rc == HF_EINVAL)) {
         return rc;
     }
-    bool survives = hf_set_bool(set, HF_SET_STORE_SURVIVES);
+    const struct hf_store_cfg cfg = hf_set_store(set);
     if (rc == HF_OK) {
         ret->name = name;
-        return hf_store_open(dir->store, survives, &ret->store, err);
+        return hf_store_open(dir->store, &cfg, &ret->store, err);
     }
     uint32_t highest = 0;
-    HF_TRY(hf_far_open(store, name, survives, ret, err));
+    HF_TRY(hf_far_open(store, name, &cfg, ret, err));
     HF_TRY(hf_lineage_top(ret, NULL, &highest, err));
     return highest > 0 ? HF_OK : hf_far_none(ret, err);
 }

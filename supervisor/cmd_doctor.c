@@ -174,8 +174,8 @@ static int run(struct hf_cmd_ctx *ctx)
     char *own = hf_asprintf("file://%s/store", hf_set_str(ctx->settings, HF_SET_STATE_DIR));
     struct hf_store *store = NULL;
     struct hf_err err = {0};
-    if (hf_store_open(uri != NULL ? uri : own, hf_set_bool(ctx->settings, HF_SET_STORE_SURVIVES),
-                      &store, &err) != HF_OK) {
+    const struct hf_store_cfg cfg = hf_set_store(ctx->settings);
+    if (hf_store_open(uri != NULL ? uri : own, &cfg, &store, &err) != HF_OK) {
         hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
         return HF_EXIT_FAIL;
     }

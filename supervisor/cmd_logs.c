@@ -205,17 +205,17 @@ static enum hf_rc view_open(struct hf_cmd_ctx *ctx, const char *name, struct hf_
                             struct hf_logview *v, struct hf_err *err)
 {
     const char *store = hf_set_str(ctx->settings, HF_SET_STORE);
-    bool survives = hf_set_bool(ctx->settings, HF_SET_STORE_SURVIVES);
+    const struct hf_store_cfg cfg = hf_set_store(ctx->settings);
     enum hf_rc rc =
         hf_rundir_find(dir, hf_set_str(ctx->settings, HF_SET_STATE_DIR), name, store, err);
     if (rc == HF_ENOTFOUND && store != NULL) {
-        return hf_far_open(store, name, survives, &v->run, err);
+        return hf_far_open(store, name, &cfg, &v->run, err);
     }
     HF_TRY(rc);
     struct hf_err why = {0};
     v->dir = dir;
     v->run.name = dir->name;
-    if (hf_store_open(dir->store, survives, &v->run.store, &why) != HF_OK) {
+    if (hf_store_open(dir->store, &cfg, &v->run.store, &why) != HF_OK) {
         hf_log_err(ctx->log, HF_LOG_WARN, &why, "only what is on this machine can be shown");
     }
     return HF_OK;

@@ -221,7 +221,8 @@ static enum hf_rc one_run(struct hf_cmd_ctx *ctx, const char *name, cJSON **ret,
         return rc;
     }
     cJSON *far = NULL;
-    rc = hf_status_far(store, name, hf_set_bool(set, HF_SET_STORE_SURVIVES), &far, err);
+    const struct hf_store_cfg cfg = hf_set_store(set);
+    rc = hf_status_far(store, name, &cfg, &far, err);
     if (!known) {
         *ret = far;
         return rc;

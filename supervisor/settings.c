@@ -541,6 +541,13 @@ const char *hf_set_str(const struct hf_settings *s, enum hf_set_id id)
     return s->values[id].text;
 }
 
+struct hf_store_cfg hf_set_store(const struct hf_settings *s)
+{
+    return (struct hf_store_cfg){.survives = hf_set_bool(s, HF_SET_STORE_SURVIVES),
+                                 .endpoint = hf_set_str(s, HF_SET_STORE_ENDPOINT),
+                                 .region = hf_set_str(s, HF_SET_STORE_REGION)};
+}
+
 bool hf_set_bool(const struct hf_settings *s, enum hf_set_id id)
 {
     assert(hf_settings_table[id].type == HF_SET_BOOL);

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "cloud/store.h"
 #include "supervisor/settings_text.h"
 
 /* The order of the rows in the table, which is the order in --help. */
@@ -17,6 +18,8 @@ enum hf_set_id {
     HF_SET_RUN,
     HF_SET_STORE,
     HF_SET_STORE_SURVIVES,
+    HF_SET_STORE_ENDPOINT,
+    HF_SET_STORE_REGION,
     HF_SET_STATE_DIR,
     HF_SET_RESUME,
     HF_SET_FRESH,
@@ -170,6 +173,8 @@ bool hf_set_bool(const struct hf_settings *s, enum hf_set_id id);
 int64_t hf_set_int(const struct hf_settings *s, enum hf_set_id id); /* -1: unset */
 uint64_t hf_set_ms(const struct hf_settings *s, enum hf_set_id id);
 const struct hf_strv *hf_set_list(const struct hf_settings *s, enum hf_set_id id);
+/* What is said of the store beside its URI; the texts stay owned by s. */
+struct hf_store_cfg hf_set_store(const struct hf_settings *s);
 bool hf_set_given(const struct hf_settings *s, enum hf_set_id id); /* not the default */
 enum hf_origin hf_set_origin(const struct hf_settings *s, enum hf_set_id id);
 const char *hf_set_where(const struct hf_settings *s, enum hf_set_id id); /* "" for defaults */

@@ -209,8 +209,8 @@ static void tell_unknown(cJSON *obj)
     hf_json_add_null(obj, "supervised");
 }
 
-enum hf_rc hf_far_open(const char *store, const char *name, bool survives, struct hf_run *ret,
-                       struct hf_err *err)
+enum hf_rc hf_far_open(const char *store, const char *name, const struct hf_store_cfg *cfg,
+                       struct hf_run *ret, struct hf_err *err)
 {
     HF_TRY(hf_run_name_check(name, err));
     HF_TRY(hf_store_uri_check(store, err));
@@ -219,14 +219,14 @@ enum hf_rc hf_far_open(const char *store, const char *name, bool survives, struc
                        "Is its file system mounted here?");
     }
     ret->name = name;
-    return hf_store_open(store, survives, &ret->store, err);
+    return hf_store_open(store, cfg, &ret->store, err);
 }
 
-enum hf_rc hf_status_far(const char *store, const char *name, bool survives, cJSON **ret,
-                         struct hf_err *err)
+enum hf_rc hf_status_far(const char *store, const char *name, const struct hf_store_cfg *cfg,
+                         cJSON **ret, struct hf_err *err)
 {
     struct far f = {.now_ms = hf_wall_ms()};
-    HF_TRY(hf_far_open(store, name, survives, &f.run, err));
+    HF_TRY(hf_far_open(store, name, cfg, &f.run, err));
     f.call.deadline_ns = hf_now_ns() + PATIENCE_MS * HF_MS;
     f.obj = hf_json_obj();
     f.evidence = hf_json_arr();

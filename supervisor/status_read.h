@@ -32,16 +32,18 @@ void hf_status_judge(cJSON *obj, const struct hf_status_seen *seen);
 /* The run as known here; never NULL. */
 cJSON *hf_status_here(const struct hf_rundir *r);
 
-/* The run as its store knows it. `survives` as in hf_store_open. HF_ENOTFOUND: no such store, or no
+struct hf_store_cfg;
+
+/* The run as its store knows it. `cfg` as in hf_store_open. HF_ENOTFOUND: no such store, or no
  * attempt of that run in it. */
-enum hf_rc hf_status_far(const char *store, const char *name, bool survives, cJSON **ret,
-                         struct hf_err *err) HF_MUST_USE;
+enum hf_rc hf_status_far(const char *store, const char *name, const struct hf_store_cfg *cfg,
+                         cJSON **ret, struct hf_err *err) HF_MUST_USE;
 
 /* Opens the store for a run that this machine does not know. HF_ENOTFOUND: its folder is not
  * there, and it is not made. The caller closes ret->store, also after a failure. */
 struct hf_run;
-enum hf_rc hf_far_open(const char *store, const char *name, bool survives, struct hf_run *ret,
-                       struct hf_err *err) HF_MUST_USE;
+enum hf_rc hf_far_open(const char *store, const char *name, const struct hf_store_cfg *cfg,
+                       struct hf_run *ret, struct hf_err *err) HF_MUST_USE;
 /* HF_ENOTFOUND: no such run is in the store. */
 enum hf_rc hf_far_none(const struct hf_run *run, struct hf_err *err);
 

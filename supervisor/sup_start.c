@@ -20,7 +20,7 @@ struct prepare {
     struct hf_sup *sup;
     struct hf_handoff_in in; /* immutable while a worker has it */
     bool open;               /* the store is not open yet */
-    bool survives;
+    struct hf_store_cfg store_cfg;
     struct hf_pulse *pulse;
     uint64_t limit_rate; /* bytes a second, 0: none */
     struct hf_run run;
@@ -47,7 +47,7 @@ static void refuse(struct hf_sup *sup, struct prepare *p, int status)
 static enum hf_rc open_store(struct prepare *p, struct hf_err *err)
 {
     size_t place = hf_pulse_begin(p->pulse, "open", p->in.dir->store);
-    enum hf_rc rc = hf_store_open(p->in.dir->store, p->survives, &p->run.store, err);
+    enum hf_rc rc = hf_store_open(p->in.dir->store, &p->store_cfg, &p->run.store, err);
     hf_pulse_end(p->pulse, place);
     HF_TRY(rc);
     p->run.store = hf_store_pulse(p->run.store, p->pulse);
@@ -378,7 +378,7 @@ void hf_act_prepare(struct hf_sup *sup)
     p->sup = sup;
     p->open = sup->run.store == NULL;
     p->pulse = sup->pulse;
-    p->survives = hf_set_bool(set, HF_SET_STORE_SURVIVES);
+    p->store_cfg = hf_set_store(set);
     p->limit_rate = (uint64_t)hf_set_int(set, HF_SET_LIMIT_RATE);
     p->run = sup->run;
     sup->at = (struct hf_attempt){.resume_step = -1, .first_step = -1, .last_step = -1};

@@ -12,7 +12,7 @@ mode=${1:-all}
 build="cmd:gcc:gcc cmd:make:make cmd:pkg-config:pkg-config h:stdio.h:libc6-dev
     pc:libuv:libuv1-dev pc:libcurl:libcurl4-openssl-dev pc:libcrypto:libssl-dev
     pc:libcjson:libcjson-dev pc:yaml-0.1:libyaml-dev pc:libmicrohttpd:libmicrohttpd-dev
-    pc:libzstd:libzstd-dev"
+    pc:libzstd:libzstd-dev pc:expat:libexpat1-dev"
 tests="h:cmocka.h:libcmocka-dev cmd:clang:clang clang:fuzzer:libclang-rt-dev
     cmd:clang-format:clang-format cmd:clang-tidy:clang-tidy cmd:cppcheck:cppcheck
     cmd:ctags:universal-ctags cmd:git:git cmd:ip:iproute2 cmd:mkfs.ext4:e2fsprogs cmd:spin:spin

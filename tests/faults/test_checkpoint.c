@@ -216,7 +216,7 @@ static void recover(struct life *l)
     struct hf_err err;
     uint32_t highest = 0;
     struct hf_claim claim;
-    expect_rc(hf_store_open(l->uri, false, &l->store, &err), HF_OK, &err);
+    expect_rc(hf_store_open(l->uri, NULL, &l->store, &err), HF_OK, &err);
     l->run = (struct hf_run){.store = l->store, .name = "job"};
     expect_rc(hf_run_open(&l->run, NULL, NULL, &err), HF_OK, &err);
     expect_rc(hf_lineage_highest(&l->run, NULL, &highest, &claim, &err), HF_OK, &err);
@@ -249,7 +249,7 @@ static bool fail_call(const char *domain, uint64_t nth, bool and_later)
     life_make(&l);
     write_version(l.root, 1);
     hf_fault_arm(domain, nth, and_later);
-    if (hf_store_open(l.uri, false, &l.store, NULL) == HF_OK) {
+    if (hf_store_open(l.uri, NULL, &l.store, NULL) == HF_OK) {
         l.run = (struct hf_run){.store = l.store, .name = "job"};
         live(&l);
         hf_store_close(l.store);
@@ -299,7 +299,7 @@ static bool spoil_call(enum hf_store_fault_kind kind, uint64_t nth, bool and_lat
     struct hf_err err;
     life_make(&l);
     write_version(l.root, 1);
-    expect_rc(hf_store_open(l.uri, false, &inner, &err), HF_OK, &err);
+    expect_rc(hf_store_open(l.uri, NULL, &inner, &err), HF_OK, &err);
     l.store = hf_store_faulty(inner);
     l.run = (struct hf_run){.store = l.store, .name = "job"};
     hf_store_fault_set(l.store, kind, nth, and_later);
@@ -334,7 +334,7 @@ static void save_for_ever(struct life *l, uint32_t attempt, unsigned version, in
     struct hf_claim claim = make_claim(attempt);
     struct hf_manifest last = {.step = -1};
     uint64_t removed = 0;
-    if (hf_store_open(l->uri, false, &l->store, NULL) != HF_OK) {
+    if (hf_store_open(l->uri, NULL, &l->store, NULL) != HF_OK) {
         _exit(WRONG_EXIT);
     }
     l->run = (struct hf_run){.store = l->store, .name = "job"};
@@ -392,7 +392,7 @@ static void writers_killed_at_any_moment(void **state)
         recover(&l);
         struct hf_err err;
         struct hf_claim claim;
-        expect_rc(hf_store_open(l.uri, false, &l.store, &err), HF_OK, &err);
+        expect_rc(hf_store_open(l.uri, NULL, &l.store, &err), HF_OK, &err);
         l.run = (struct hf_run){.store = l.store, .name = "job"};
         expect_rc(hf_lineage_highest(&l.run, NULL, &highest, &claim, &err), HF_OK, &err);
         hf_claim_release(&claim);
@@ -425,7 +425,7 @@ static void restores_killed_at_any_moment(void **state)
     struct hf_err err;
     life_make(&l);
     write_version(l.root, 1);
-    expect_rc(hf_store_open(l.uri, false, &l.store, &err), HF_OK, &err);
+    expect_rc(hf_store_open(l.uri, NULL, &l.store, &err), HF_OK, &err);
     l.run = (struct hf_run){.store = l.store, .name = "job"};
     struct hf_claim one = make_claim(1);
     struct hf_manifest m = {.step = -1};

@@ -336,7 +336,7 @@ static void many_preemptions(void **state)
     uint32_t total = getenv("HOLDFAST_TEST_LONG") != NULL ? 10000 : 600;
     print_message("again: HOLDFAST_TEST_SEED=%llu\n", (unsigned long long)w.x);
     struct hf_err err;
-    expect_rc(hf_store_open("mem:many", false, &w.inner, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:many", NULL, &w.inner, &err), HF_OK, &err);
     bench_take(&w.b, hf_store_faulty(w.inner));
     w.root = hf_asprintf("%s/ckpt", w.b.folder);
     for (uint32_t n = 1; n <= total; n++) {

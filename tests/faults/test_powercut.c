@@ -116,7 +116,7 @@ static unsigned take_over(struct story *s, const char *store)
     struct hf_err err = {0};
     HF_CLEANUP(hf_freep) char *uri = hf_asprintf("file://%s", store);
     struct hf_run run = {.name = "job"};
-    expect_rc(hf_store_open(uri, false, &run.store, &err), HF_OK, &err);
+    expect_rc(hf_store_open(uri, NULL, &run.store, &err), HF_OK, &err);
     expect_rc(hf_run_open(&run, NULL, NULL, &err), HF_OK, &err);
     uint32_t highest = 0;
     struct hf_claim last;
@@ -169,7 +169,7 @@ static void story_make(struct story *s)
     s->root = hf_asprintf("%s/home/ckpt", s->folder);
     HF_CLEANUP(hf_freep) char *store = hf_asprintf("%s/store", s->folder);
     HF_CLEANUP(hf_freep) char *uri = hf_asprintf("file://%s", store);
-    expect_rc(hf_store_open(uri, false, &s->run.store, &err), HF_OK, &err);
+    expect_rc(hf_store_open(uri, NULL, &s->run.store, &err), HF_OK, &err);
     s->run.name = "job";
     cut_record(store);
     live(s);
@@ -223,7 +223,7 @@ static void the_layer_loses_what_was_not_flushed(void **state)
     HF_CLEANUP(hf_freep) char *flushed = hf_asprintf("%s/flushed", after);
     HF_CLEANUP(hf_freep) char *loose = hf_asprintf("%s/loose", after);
     struct hf_store *store = NULL;
-    expect_rc(hf_store_open(uri, false, &store, &err), HF_OK, &err);
+    expect_rc(hf_store_open(uri, NULL, &store, &err), HF_OK, &err);
     cut_record(root);
     struct hf_span data = {"content", 7};
     expect_rc(hf_store_put(store, NULL, "flushed", data, HF_PUT_CREATE_ONLY, &err), HF_OK, &err);

@@ -23,7 +23,7 @@ void bench_open(struct bench *b, const char *uri)
     struct hf_err err;
     b->folder = temp_folder();
     char *own = hf_asprintf("file://%s/store", b->folder);
-    expect_rc(hf_store_open(uri != NULL ? uri : own, false, &b->store, &err), HF_OK, &err);
+    expect_rc(hf_store_open(uri != NULL ? uri : own, NULL, &b->store, &err), HF_OK, &err);
     free(own);
     b->run = (struct hf_run){.store = b->store, .name = "job"};
 }

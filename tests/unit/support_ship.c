@@ -109,7 +109,7 @@ void ship_new(struct ship_scene *s)
 {
     struct hf_store *store = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open("mem:ship", false, &store, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:ship", NULL, &store, &err), HF_OK, &err);
     ship_open(s, hf_store_faulty(store));
     ship_begin(s, false, NULL);
 }

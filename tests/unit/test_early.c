@@ -39,7 +39,7 @@ static void open_scene(struct scene *s)
     struct hf_store *mem = NULL;
     struct hf_err err;
     *s = (struct scene){.early = hf_early_new()};
-    expect_rc(hf_store_open("mem:early", false, &mem, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:early", NULL, &mem, &err), HF_OK, &err);
     s->faulty = hf_store_faulty(mem);
     bench_take(&s->b, s->faulty);
     s->claim = must_claim(&s->b, 1);

@@ -441,7 +441,7 @@ static void every_single_fault_is_survived(void **state)
             struct handoff_scene s;
             struct hf_err err;
             struct hf_store *store = NULL;
-            expect_rc(hf_store_open("mem:x", false, &store, &err), HF_OK, &err);
+            expect_rc(hf_store_open("mem:x", NULL, &store, &err), HF_OK, &err);
             handoff_open(&s, hf_store_faulty(store));
             handoff_claim_as(&s, 1, HERE);
             hf_free(handoff_journal(&s));
@@ -466,7 +466,7 @@ static void a_dead_store_claims_nothing(void **state)
     struct handoff_scene s;
     struct hf_err err;
     struct hf_store *store = NULL;
-    expect_rc(hf_store_open("mem:x", false, &store, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:x", NULL, &store, &err), HF_OK, &err);
     handoff_open(&s, hf_store_faulty(store));
     handoff_claim_as(&s, 1, ELSEWHERE);
     hf_store_fault_set(s.bench.store, HF_SFAULT_FAIL, 1, true);

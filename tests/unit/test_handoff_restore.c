@@ -69,7 +69,7 @@ static void a_save_is_recovered(void **state)
         struct handoff_scene s;
         struct hf_err err;
         struct hf_store *store = NULL;
-        expect_rc(mem == 1 ? hf_store_open("mem:x", false, &store, &err) : HF_OK, HF_OK, &err);
+        expect_rc(mem == 1 ? hf_store_open("mem:x", NULL, &store, &err) : HF_OK, HF_OK, &err);
         handoff_open(&s, store);
         HF_CLEANUP(hf_freep) char *dir = shipped_attempt(&s);
         note_save(&s, dir, 150);
@@ -207,7 +207,7 @@ static void the_newest_is_restored(void **state)
         struct handoff_scene s;
         struct hf_err err;
         struct hf_store *store = NULL;
-        expect_rc(mem == 1 ? hf_store_open("mem:x", false, &store, &err) : HF_OK, HF_OK, &err);
+        expect_rc(mem == 1 ? hf_store_open("mem:x", NULL, &store, &err) : HF_OK, HF_OK, &err);
         two_attempts(&s, store, 3);
         struct hf_restored r = {0};
         expect_rc(restore(&s, &r, &err), HF_OK, &err);
@@ -274,7 +274,7 @@ static void damage_steps_back(void **state)
         struct handoff_scene s;
         struct hf_err err;
         struct hf_store *store = NULL;
-        expect_rc(hf_store_open("mem:x", false, &store, &err), HF_OK, &err);
+        expect_rc(hf_store_open("mem:x", NULL, &store, &err), HF_OK, &err);
         two_attempts(&s, store, 3);
         for (uint32_t k = 0; k < 3; k++) {
             if (rows[i].how[k] != '-') {
@@ -327,7 +327,7 @@ static struct hf_store *faulty_store(void)
 {
     struct hf_err err;
     struct hf_store *store = NULL;
-    expect_rc(hf_store_open("mem:x", false, &store, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:x", NULL, &store, &err), HF_OK, &err);
     return hf_store_faulty(store);
 }
 

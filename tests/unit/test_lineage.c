@@ -26,7 +26,7 @@ static struct hf_store *open_mem(void)
 {
     struct hf_store *s = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open("mem:lineage", false, &s, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:lineage", NULL, &s, &err), HF_OK, &err);
     return s;
 }
 
@@ -265,7 +265,7 @@ static void old_attempts_are_not_walked_again(void **state)
     struct bench b;
     struct hf_err err;
     struct hf_store *mem = NULL;
-    expect_rc(hf_store_open("mem:many", false, &mem, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:many", NULL, &mem, &err), HF_OK, &err);
     bench_take(&b, hf_store_faulty(mem));
     uint64_t calls[61] = {0};
     for (uint32_t a = 1; a <= 60; a++) {

@@ -107,7 +107,7 @@ static void finds_the_last_and_a_moment(void **state)
 {
     (void)state;
     struct hf_run run = {.name = "r"};
-    assert_int_equal(hf_store_open("mem:logs", false, &run.store, NULL), HF_OK);
+    assert_int_equal(hf_store_open("mem:logs", NULL, &run.store, NULL), HF_OK);
     for (uint32_t n = 0; n <= 40; n++) {
         uint32_t last = 99;
         uint32_t since = 99;
@@ -177,7 +177,7 @@ static void ship_open(struct ship *t, bool faulty)
     *t = (struct ship){.run = {.name = "r"}};
     assert_int_equal(hf_loop_init(&t->loop, NULL), HF_OK);
     t->pool = hf_pool_new(&t->loop, "hf-logs", 1, 4);
-    assert_int_equal(hf_store_open("mem:logs", false, &t->run.store, NULL), HF_OK);
+    assert_int_equal(hf_store_open("mem:logs", NULL, &t->run.store, NULL), HF_OK);
     t->run.store->caps |= HF_STORE_CREATE_ONLY;
     if (faulty) {
         t->run.store = hf_store_faulty(t->run.store);

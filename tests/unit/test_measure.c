@@ -41,7 +41,7 @@ static struct hf_store *memory(void)
 {
     struct hf_store *s = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open("mem:m", false, &s, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:m", NULL, &s, &err), HF_OK, &err);
     return s;
 }
 

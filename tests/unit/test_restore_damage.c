@@ -114,7 +114,7 @@ static int setup(void **state)
     struct scene *s = calloc(1, sizeof(*s));
     struct hf_store *mem = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open("mem:damage", false, &mem, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:damage", NULL, &mem, &err), HF_OK, &err);
     bench_take(&s->b, mem);
     s->root = bench_path(&s->b, "home/ckpt");
     s->single = bench_path(&s->b, "home/latest");

@@ -523,7 +523,7 @@ static void live(struct rw *w, uint64_t seed)
     struct hf_store *mem = NULL;
     struct hf_err err;
     w->x = w->seed = seed;
-    expect_rc(hf_store_open("mem:model", false, &mem, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:model", NULL, &mem, &err), HF_OK, &err);
     bench_take(&w->b, mem);
     w->knife = (struct rw_knife){.store = {.ops = &rw_knife_ops, .caps = HF_STORE_CREATE_ONLY},
                                  .inner = mem};

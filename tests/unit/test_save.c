@@ -429,7 +429,7 @@ static void cancel_and_deadline(void **state)
     expect_rc(hf_save(&in, &(struct hf_call){.deadline_ns = 1}, &m, &err), HF_ETIMEOUT, &err);
     /* A store that hangs does not hold a save beyond its deadline. */
     struct hf_store *faulty = NULL;
-    expect_rc(hf_store_open("mem:hang", false, &faulty, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:hang", NULL, &faulty, &err), HF_OK, &err);
     faulty = hf_store_faulty(faulty);
     struct hf_run run = {.store = faulty, .name = "job"};
     in.run = &run;

@@ -62,7 +62,8 @@ static void a_store_that_outlives_the_machine(void **state)
     struct ship_scene s;
     struct hf_store *store = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open("mem:ship", true, &store, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:ship", &(struct hf_store_cfg){.survives = true}, &store, &err),
+              HF_OK, &err);
     ship_open(&s, store);
     ship_begin(&s, false, NULL);
     ship_add(&s, 1);
@@ -304,7 +305,7 @@ static void from_a_base(void **state)
         struct ship_scene s;
         struct hf_store *store = NULL;
         struct hf_err err;
-        expect_rc(hf_store_open("mem:ship", false, &store, &err), HF_OK, &err);
+        expect_rc(hf_store_open("mem:ship", NULL, &store, &err), HF_OK, &err);
         ship_open(&s, hf_store_faulty(store));
         struct hf_manifest base = {0};
         make_manifest(&base, 1, 7, s.claim.nonce);

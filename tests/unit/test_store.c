@@ -49,7 +49,8 @@ static struct hf_store *must_open(const char *uri, bool survives)
 {
     struct hf_store *s = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open(uri, survives, &s, &err), HF_OK, &err);
+    expect_rc(hf_store_open(uri, &(struct hf_store_cfg){.survives = survives}, &s, &err), HF_OK,
+              &err);
     assert_string_equal(s->uri, uri);
     return s;
 }
@@ -130,7 +131,7 @@ static void uris(void **state)
     for (size_t i = 0; i < HF_COUNT(bad); i++) {
         struct hf_store *s = NULL;
         struct hf_err err = {.code = HF_OK};
-        expect_rc(hf_store_open(bad[i], false, &s, &err), HF_EINVAL, &err);
+        expect_rc(hf_store_open(bad[i], NULL, &s, &err), HF_EINVAL, &err);
         assert_null(s);
         assert_true(strstr(err.hint, "file:///") != NULL);
         assert_true(strstr(err.msg, bad[i]) != NULL);
@@ -141,7 +142,7 @@ static void uris(void **state)
     expect_rc(hf_fs_write(path, text_of("x"), 0600, false, &err), HF_OK, &err);
     char *uri = hf_asprintf("file://%s/store", path);
     struct hf_store *s = NULL;
-    assert_int_not_equal(hf_store_open(uri, false, &s, &err), HF_OK);
+    assert_int_not_equal(hf_store_open(uri, NULL, &s, &err), HF_OK);
     assert_null(s);
     assert_true(strstr(err.msg, path) != NULL);
     free(uri);
@@ -235,7 +236,7 @@ static void removing_takes_empty_folders_along(void **state)
 static void put_for_ever(const char *uri)
 {
     struct hf_store *s = NULL;
-    if (hf_store_open(uri, false, &s, NULL) != HF_OK) {
+    if (hf_store_open(uri, NULL, &s, NULL) != HF_OK) {
         _exit(1);
     }
     static char text[200001];

@@ -50,7 +50,8 @@ static void open_stack(struct stack *k, bool file)
     k->folder = file ? temp_folder() : NULL;
     HF_CLEANUP(hf_freep)
     char *uri = file ? hf_asprintf("file://%s", k->folder) : hf_strdup("mem:x");
-    expect_rc(hf_store_open(uri, true, &inner, &err), HF_OK, &err);
+    expect_rc(hf_store_open(uri, &(struct hf_store_cfg){.survives = true}, &inner, &err), HF_OK,
+              &err);
     k->pulse = hf_pulse_new();
     k->faulty = hf_store_faulty(inner);
     k->top = hf_store_limit(hf_store_trace(hf_store_pulse(k->faulty, k->pulse), &silent),

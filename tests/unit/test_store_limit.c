@@ -20,7 +20,7 @@ static struct hf_store *open_inner(void)
 {
     struct hf_store *s = NULL;
     struct hf_err err;
-    expect_rc(hf_store_open("mem:limit", false, &s, &err), HF_OK, &err);
+    expect_rc(hf_store_open("mem:limit", NULL, &s, &err), HF_OK, &err);
     return s;
 }
 

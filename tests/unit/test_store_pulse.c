@@ -103,7 +103,7 @@ static void a_call_that_hangs(void **state)
     (void)state;
     struct hf_pulse *p = hf_pulse_new();
     struct hf_store *inner = NULL;
-    assert_int_equal(hf_store_open("mem:pulse", false, &inner, NULL), HF_OK);
+    assert_int_equal(hf_store_open("mem:pulse", NULL, &inner, NULL), HF_OK);
     struct hf_store *faulty = hf_store_faulty(inner);
     hf_store_fault_set(faulty, HF_SFAULT_HANG, 1, false);
     struct hanging h = {.store = hf_store_pulse(faulty, p),

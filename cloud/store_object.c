@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Object stores, once for all dialects: asking until a clear answer comes or the class of the
+ * failure says that none will, on the store's clock, with keys that are found again when they have
+ * expired, in the region where the bucket is. Worker threads, several on one store.
+ */
+#include "base/prelude.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/retry.h"
+#include "cloud/dialect.h"
+#include "cloud/store_backend.h"
+
+#define TRIES     8
+#define BASE_MS   100
+#define CAP_MS    5000
+#define TURNS_MAX 3 /* of clock, keys and region, in one call */
+#define PAGE_MAX  (8u << 20)
+
+struct object_store {
+    struct hf_store store;
+    const struct hf_dialect *dialect;
+    struct hf_transfers *transfers;
+    pthread_mutex_t lock;
+    struct hf_place place; /* region: under lock */
+    struct hf_creds keys;  /* under lock */
+    int64_t skew_ms;       /* under lock: the store's clock less ours */
+};
+
+static struct object_store *of(struct hf_store *s)
+{
+    return (struct object_store *)s;
+}
+
+static void make_request(struct object_store *o, const struct hf_ask *ask, struct hf_request *ret)
+{
+    pthread_mutex_lock(&o->lock);
+    o->dialect->build(&o->place, &o->keys, hf_wall_ms() + o->skew_ms, ask, ret);
+    pthread_mutex_unlock(&o->lock);
+}
+
+static bool turn_clock(struct object_store *o, const struct hf_reply *reply)
+{
+    const char *date = hf_reply_header(reply, "date");
+    int64_t theirs = 0;
+    if (date == NULL || hf_http_date_parse(date, &theirs, NULL) != HF_OK) {
+        return false;
+    }
+    pthread_mutex_lock(&o->lock);
+    o->skew_ms = theirs - hf_wall_ms();
+    pthread_mutex_unlock(&o->lock);
+    return true;
+}
+
+/* Whether there are other keys now. */
+static bool turn_keys(struct object_store *o)
+{
+    struct hf_creds found;
+    bool other = false;
+    if (hf_creds_find(&found, NULL) == HF_OK) {
+        pthread_mutex_lock(&o->lock);
+        other = strcmp(found.secret_key, o->keys.secret_key) != 0 ||
+                strcmp(found.token != NULL ? found.token : "",
+                       o->keys.token != NULL ? o->keys.token : "") != 0;
+        if (other) {
+            struct hf_creds old = o->keys;
+            o->keys = found;
+            found = old;
+        }
+        pthread_mutex_unlock(&o->lock);
+    }
+    hf_creds_release(&found);
+    return other;
+}
+
+static bool turn_region(struct object_store *o, const char *region)
+{
+    pthread_mutex_lock(&o->lock);
+    hf_free(o->place.region);
+    o->place.region = hf_strdup(region);
+    pthread_mutex_unlock(&o->lock);
+    return true;
+}
+
+/* Whether the same may be asked again at once, since something about us was wrong and is not any
+ * more. */
+static bool turn(struct object_store *o, const struct hf_answer *a, const struct hf_reply *reply)
+{
+    switch (a->action) {
+    case HF_ANSWER_DONE:
+        return false;
+    case HF_ANSWER_CLOCK:
+        return turn_clock(o, reply);
+    case HF_ANSWER_KEYS:
+        return turn_keys(o);
+    case HF_ANSWER_REGION:
+        return turn_region(o, a->region);
+    }
+    return false;
+}
+
+/* One try, and what it turned up. */
+static enum hf_rc try_once(struct object_store *o, const struct hf_call *c,
+                           const struct hf_ask *ask, struct hf_reply *reply,
+                           struct hf_answer *answer, struct hf_err *err)
+{
+    struct hf_request req = {.method = NULL};
+    *answer = (struct hf_answer){.action = HF_ANSWER_DONE};
+    make_request(o, ask, &req);
+    enum hf_rc rc = hf_transfer(o->transfers, c, &req, reply, err);
+    hf_request_release(&req);
+    if (rc != HF_OK) {
+        return rc;
+    }
+    pthread_mutex_lock(&o->lock);
+    rc = o->dialect->judge(&o->place, ask, reply, answer, err);
+    pthread_mutex_unlock(&o->lock);
+    return rc;
+}
+
+/* Asks. reply->body is the caller's, or NULL; it is as before unless HF_OK is returned. */
+static enum hf_rc ask_store(struct object_store *o, const struct hf_call *c,
+                            const struct hf_ask *ask, struct hf_buf *body, struct hf_err *err)
+{
+    struct hf_retry retry = {.base_ms = BASE_MS, .cap_ms = CAP_MS, .tries = TRIES};
+    struct hf_reply reply = {.body = body};
+    struct hf_err why = {.code = HF_OK};
+    unsigned turns = 0;
+    enum hf_rc rc = HF_OK;
+    for (;;) {
+        struct hf_answer answer;
+        rc = try_once(o, c, ask, &reply, &answer, &why);
+        if (rc == HF_OK) {
+            break;
+        }
+        if (turns < TURNS_MAX && turn(o, &answer, &reply)) {
+            turns++;
+            continue;
+        }
+        uint32_t delay_ms = 0;
+        uint64_t deadline_ns = c != NULL ? c->deadline_ns : 0;
+        if (!hf_retry_next(&retry, &why, hf_random_u64(), hf_now_ns(), deadline_ns, &delay_ms)) {
+            break;
+        }
+        rc = hf_call_wait(c, delay_ms, &why);
+        if (rc != HF_OK) {
+            break;
+        }
+    }
+    hf_reply_release(&reply);
+    if (rc != HF_OK && err != NULL) {
+        *err = why;
+    }
+    return rc;
+}
+
+static char *full_key(const struct object_store *o, const char *key)
+{
+    return hf_asprintf("%s%s", o->place.prefix, key);
+}
+
+static enum hf_rc object_get(struct hf_store *s, const struct hf_call *c, const char *key,
+                             struct hf_buf *ret, struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *full = full_key(of(s), key);
+    struct hf_ask ask = {.kind = HF_ASK_GET, .key = full};
+    enum hf_rc rc = ask_store(of(s), c, &ask, ret, err);
+    return rc == HF_OK ? rc : hf_wrap(err, rc, "get '%s'", key);
+}
+
+static enum hf_rc object_put(struct hf_store *s, const struct hf_call *c, const char *key,
+                             struct hf_span data, enum hf_put_flags flags, struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *full = full_key(of(s), key);
+    struct hf_ask ask = {.kind = HF_ASK_PUT,
+                         .key = full,
+                         .body = data,
+                         .create_only = (flags & HF_PUT_CREATE_ONLY) != 0};
+    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, err);
+    return rc == HF_OK ? rc : hf_wrap(err, rc, "put '%s'", key);
+}
+
+static enum hf_rc object_remove(struct hf_store *s, const struct hf_call *c, const char *key,
+                                struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *full = full_key(of(s), key);
+    struct hf_ask ask = {.kind = HF_ASK_REMOVE, .key = full};
+    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, err);
+    return rc == HF_OK ? rc : hf_wrap(err, rc, "remove '%s'", key);
+}
+
+struct shown {
+    size_t skip; /* our prefix */
+    const char *prefix;
+    hf_list_fn *each;
+    void *user;
+};
+
+/* Without our prefix; what does not begin as asked is a fault of the store, and none of ours. */
+static bool show_key(void *user, const char *key, uint64_t bytes)
+{
+    const struct shown *v = user;
+    if (strncmp(key, v->prefix, strlen(v->prefix)) != 0) {
+        return true;
+    }
+    return v->each(v->user, key + v->skip, bytes);
+}
+
+static enum hf_rc list_page(struct object_store *o, const struct hf_call *c,
+                            const struct hf_ask *ask, struct hf_page *page, struct hf_err *err)
+{
+    struct hf_buf text;
+    hf_buf_init(&text, PAGE_MAX);
+    enum hf_rc rc = ask_store(o, c, ask, &text, err);
+    rc = rc != HF_OK ? rc : o->dialect->page(hf_buf_span(&text), page, err);
+    hf_buf_release(&text);
+    if (rc == HF_OK && ask->after != NULL && page->after != NULL &&
+        strcmp(ask->after, page->after) == 0) {
+        rc = hf_fail(err, HF_ECORRUPT, "the listing does not advance");
+    }
+    return rc;
+}
+
+static enum hf_rc object_list(struct hf_store *s, const struct hf_call *c, const char *prefix,
+                              hf_list_fn *each, void *user, struct hf_err *err)
+{
+    struct object_store *o = of(s);
+    HF_CLEANUP(hf_freep) char *full = full_key(o, prefix);
+    HF_CLEANUP(hf_freep) char *after = NULL;
+    struct shown shown = {
+        .skip = strlen(o->place.prefix), .prefix = full, .each = each, .user = user};
+    struct hf_page page = {.each = show_key, .user = &shown};
+    do {
+        struct hf_ask ask = {.kind = HF_ASK_LIST, .key = full, .after = after};
+        page.after = NULL;
+        enum hf_rc rc = list_page(o, c, &ask, &page, err);
+        hf_free(after);
+        after = page.after;
+        if (rc != HF_OK) {
+            return hf_wrap(err, rc, "list '%s'", prefix);
+        }
+    } while (after != NULL && !page.stopped);
+    return HF_OK;
+}
+
+static void object_close(struct hf_store *s)
+{
+    struct object_store *o = of(s);
+    hf_transfers_free(o->transfers);
+    hf_creds_release(&o->keys);
+    hf_free(o->place.bucket);
+    hf_free(o->place.prefix);
+    hf_free(o->place.endpoint);
+    hf_free(o->place.region);
+    pthread_mutex_destroy(&o->lock);
+    hf_free(o);
+}
+
+static const struct hf_store_ops object_ops = {.size = sizeof(struct hf_store_ops),
+                                               .scheme = "object",
+                                               .close = object_close,
+                                               .get = object_get,
+                                               .put = object_put,
+                                               .list = object_list,
+                                               .remove = object_remove};
+
+/* ---- opening ---- */
+
+static const char *said(const char *a, const char *b, const char *c)
+{
+    const char *const all[] = {a, b, c};
+    for (size_t i = 0; i < HF_COUNT(all); i++) {
+        if (all[i] != NULL && all[i][0] != '\0') {
+            return all[i];
+        }
+    }
+    return NULL;
+}
+
+static enum hf_rc check_endpoint(const char *url, struct hf_err *err)
+{
+    bool http = strncmp(url, "http://", 7) == 0;
+    const char *host = http ? url + 7 : strncmp(url, "https://", 8) == 0 ? url + 8 : "";
+    size_t len = strcspn(host, "/?#@ ");
+    if (len == 0 || (host[len] != '\0' && strcmp(host + len, "/") != 0)) {
+        enum hf_rc rc = hf_fail(err, HF_EDENIED, "the endpoint '%s' is no address", url);
+        return hf_hint(err, rc, "Write it as https://HOST or http://HOST:PORT, without a path.");
+    }
+    return HF_OK;
+}
+
+/* "bucket/a/b" in its parts. */
+static enum hf_rc read_place(const char *rest, struct hf_place *p, struct hf_err *err)
+{
+    size_t len = strcspn(rest, "/");
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789.-_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const char *prefix = rest + len + (rest[len] == '/' ? 1 : 0);
+    size_t end = strlen(prefix);
+    while (end > 0 && prefix[end - 1] == '/') {
+        end--;
+    }
+    HF_CLEANUP(hf_freep) char *kept = hf_strndup(prefix, end);
+    if (len == 0 || len > 255 || strspn(rest, plain) < len || strstr(kept, "//") != NULL ||
+        kept[0] == '/') {
+        return hf_fail(err, HF_EINVAL, "no bucket");
+    }
+    p->bucket = hf_strndup(rest, len);
+    p->prefix = end > 0 ? hf_asprintf("%s/", kept) : hf_strdup("");
+    return HF_OK;
+}
+
+static enum hf_rc prepare(struct object_store *o, const char *rest, const struct hf_store_cfg *cfg,
+                          struct hf_err *err)
+{
+    HF_TRY(read_place(rest, &o->place, err));
+    const char *endpoint =
+        said(cfg->endpoint, getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL"));
+    if (endpoint != NULL) {
+        HF_TRY(check_endpoint(endpoint, err));
+        size_t len = strlen(endpoint);
+        o->place.endpoint = hf_strndup(endpoint, endpoint[len - 1] == '/' ? len - 1 : len);
+    }
+    /* A name with dots fits no certificate; an endpoint of one's own has no name for each. */
+    o->place.path_style = endpoint != NULL || strchr(o->place.bucket, '.') != NULL;
+    HF_TRY(hf_creds_find(&o->keys, err));
+    o->place.region = hf_strdup(said(cfg->region, o->keys.region, o->dialect->region));
+    const char *ca =
+        said(getenv("AWS_CA_BUNDLE"), getenv("CURL_CA_BUNDLE"), getenv("SSL_CERT_FILE"));
+    return hf_transfers_new(ca, &o->transfers, err);
+}
+
+static enum hf_rc open_object(const struct hf_dialect *dialect, const char *rest,
+                              const struct hf_store_cfg *cfg, struct hf_store **ret,
+                              struct hf_err *err)
+{
+    if (strncmp(rest, "//", 2) != 0) {
+        return hf_fail(err, HF_EINVAL, "no bucket");
+    }
+    struct object_store *o = HF_NEW(struct object_store);
+    o->store = (struct hf_store){.ops = &object_ops, .caps = HF_STORE_CREATE_ONLY};
+    o->store.caps |= HF_STORE_OUTLIVES;
+    o->dialect = dialect;
+    pthread_mutex_init(&o->lock, NULL);
+    enum hf_rc rc = prepare(o, rest + 2, cfg, err);
+    if (rc != HF_OK) {
+        object_close(&o->store);
+        return rc;
+    }
+    *ret = &o->store;
+    return HF_OK;
+}
+
+static enum hf_rc open_s3(const char *rest, const struct hf_store_cfg *cfg, struct hf_store **ret,
+                          struct hf_err *err)
+{
+    return open_object(&hf_dialect_s3, rest, cfg, ret, err);
+}
+
+const struct hf_store_backend hf_store_backend_s3 = {
+    .scheme = "s3", .form = "s3://bucket/prefix", .open = open_s3};

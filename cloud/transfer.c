@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocking HTTP by libcurl's easy interface. An easy handle keeps its own connection; handles lie
+ * in a pool while nobody uses them. HTTP/2 costs 1.4 times the CPU for bulk data, and a redirect
+ * would break a signature, so both are off. Worker threads.
+ */
+#include "base/prelude.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "cloud/transfer.h"
+
+#define IDLE_MAX      64
+#define CONNECT_MS    10000L
+#define STALL_S       30L
+#define UPLOAD_BUFFER (256L << 10) /* the flat optimum of 128 to 512 KiB */
+#define HEADER_MAX    4096
+
+struct hf_transfers {
+    pthread_mutex_t lock;
+    CURL *idle[IDLE_MAX]; /* under lock, as n_idle */
+    size_t n_idle;
+    char *ca_file;
+};
+
+struct exchange {
+    const struct hf_call *call;
+    const struct hf_request *req;
+    struct hf_reply *reply;
+    CURL *easy;
+    size_t sent;
+    size_t before; /* length of the reply's body */
+    bool full;
+    char detail[CURL_ERROR_SIZE];
+};
+
+enum hf_rc hf_transfers_new(const char *ca_file, struct hf_transfers **ret, struct hf_err *err)
+{
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        return hf_fail(err, HF_EIO, "libcurl cannot be started");
+    }
+    struct hf_transfers *t = HF_NEW(struct hf_transfers);
+    pthread_mutex_init(&t->lock, NULL);
+    t->ca_file = hf_strdup(ca_file);
+    *ret = t;
+    return HF_OK;
+}
+
+void hf_transfers_free(struct hf_transfers *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < t->n_idle; i++) {
+        curl_easy_cleanup(t->idle[i]);
+    }
+    pthread_mutex_destroy(&t->lock);
+    hf_free(t->ca_file);
+    hf_free(t);
+    curl_global_cleanup();
+}
+
+void hf_request_release(struct hf_request *r)
+{
+    hf_free(r->url);
+    hf_strv_clear(&r->headers);
+    *r = (struct hf_request){.method = NULL};
+}
+
+void hf_reply_release(struct hf_reply *r)
+{
+    hf_buf_release(&r->error);
+    hf_strv_clear(&r->headers);
+}
+
+const char *hf_reply_header(const struct hf_reply *r, const char *name)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; i < r->headers.len; i++) {
+        const char *line = r->headers.items[i];
+        if (strncasecmp(line, name, len) == 0 && line[len] == ':') {
+            return line + len + 1 + strspn(line + len + 1, " \t");
+        }
+    }
+    return NULL;
+}
+
+static CURL *take_handle(struct hf_transfers *t)
+{
+    CURL *easy = NULL;
+    pthread_mutex_lock(&t->lock);
+    if (t->n_idle > 0) {
+        easy = t->idle[--t->n_idle];
+    }
+    pthread_mutex_unlock(&t->lock);
+    return easy != NULL ? easy : curl_easy_init();
+}
+
+static void give_handle(struct hf_transfers *t, CURL *easy)
+{
+    curl_easy_reset(easy); /* connections and TLS sessions stay */
+    pthread_mutex_lock(&t->lock);
+    bool kept = t->n_idle < IDLE_MAX;
+    if (kept) {
+        t->idle[t->n_idle++] = easy;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!kept) {
+        curl_easy_cleanup(easy);
+    }
+}
+
+static size_t give_body(char *out, size_t size, size_t n, void *user)
+{
+    struct exchange *x = user;
+    size_t left = x->req->body.len - x->sent;
+    size_t room = size * n;
+    size_t len = left < room ? left : room;
+    memcpy(out, (const char *)x->req->body.ptr + x->sent, len);
+    x->sent += len;
+    return len;
+}
+
+/* libcurl sends a body again by itself when a kept connection proves dead. */
+static int seek_body(void *user, curl_off_t offset, int origin)
+{
+    struct exchange *x = user;
+    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > x->req->body.len) {
+        return CURL_SEEKFUNC_FAIL;
+    }
+    x->sent = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static bool is_success(const struct exchange *x)
+{
+    long status = 0;
+    curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status >= 200 && status < 300;
+}
+
+static size_t got_body(char *data, size_t size, size_t n, void *user)
+{
+    struct exchange *x = user;
+    size_t len = size * n;
+    if (!is_success(x)) {
+        size_t room = HF_REPLY_ERROR - x->reply->error.len;
+        enum hf_rc rc = hf_buf_add(&x->reply->error, data, len < room ? len : room, NULL);
+        return rc == HF_OK ? len : 0;
+    }
+    if (x->reply->body == NULL) {
+        return len;
+    }
+    x->full = hf_buf_add(x->reply->body, data, len, NULL) != HF_OK;
+    return x->full ? 0 : len;
+}
+
+static size_t got_header(char *data, size_t size, size_t n, void *user)
+{
+    struct exchange *x = user;
+    size_t len = size * n;
+    size_t keep = len;
+    while (keep > 0 &&
+           (data[keep - 1] == '\r' || data[keep - 1] == '\n' || data[keep - 1] == ' ')) {
+        keep--;
+    }
+    if (keep > 5 && memcmp(data, "HTTP/", 5) == 0) {
+        hf_strv_clear(&x->reply->headers); /* of an interim reply */
+    } else if (keep > 0 && keep <= HEADER_MAX && x->reply->headers.len < HF_REPLY_HEADERS) {
+        hf_strv_take(&x->reply->headers, hf_strndup(data, keep));
+    }
+    return len;
+}
+
+static int look_up(void *user, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                   curl_off_t up)
+{
+    (void)down_total;
+    (void)down;
+    (void)up_total;
+    (void)up;
+    struct exchange *x = user;
+    return hf_call_check(x->call, NULL) != HF_OK;
+}
+
+static void set_body(struct exchange *x)
+{
+    bool sends = strcmp(x->req->method, "PUT") == 0 || strcmp(x->req->method, "POST") == 0;
+    if (sends) {
+        curl_easy_setopt(x->easy, CURLOPT_UPLOAD, 1L);
+        curl_easy_setopt(x->easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)x->req->body.len);
+        curl_easy_setopt(x->easy, CURLOPT_READFUNCTION, give_body);
+        curl_easy_setopt(x->easy, CURLOPT_READDATA, x);
+        curl_easy_setopt(x->easy, CURLOPT_SEEKFUNCTION, seek_body);
+        curl_easy_setopt(x->easy, CURLOPT_SEEKDATA, x);
+        curl_easy_setopt(x->easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER);
+    }
+    curl_easy_setopt(x->easy, CURLOPT_CUSTOMREQUEST, x->req->method);
+}
+
+static void set_options(const struct hf_transfers *t, struct exchange *x)
+{
+    CURL *easy = x->easy;
+    curl_easy_setopt(easy, CURLOPT_URL, x->req->url);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L); /* what is signed is what is sent */
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "holdfast/" HF_VERSION);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, STALL_S);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, got_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, got_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, x);
+    curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, look_up);
+    curl_easy_setopt(easy, CURLOPT_XFERINFODATA, x);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->detail);
+    if (t->ca_file != NULL) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, t->ca_file);
+    }
+    set_body(x);
+}
+
+static enum hf_rc explain(const struct exchange *x, CURLcode code, struct hf_err *err)
+{
+    const char *what = x->detail[0] != '\0' ? x->detail : curl_easy_strerror(code);
+    enum hf_rc rc = HF_EAGAIN;
+    if (code == CURLE_ABORTED_BY_CALLBACK) {
+        return hf_call_check(x->call, err);
+    }
+    if (x->full) {
+        return hf_fail(err, HF_EFULL, "the reply is longer than %zu bytes", x->reply->body->max);
+    }
+    if (code == CURLE_OPERATION_TIMEDOUT) {
+        rc = HF_ETIMEOUT;
+    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+        rc = hf_fail_at(err, HF_EDENIED, HF_DOM_CURL, code, __FILE__, __LINE__, "%s", what);
+        return hf_hint(err, rc,
+                       "A certificate of your own is named by AWS_CA_BUNDLE or SSL_CERT_FILE.");
+    } else if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
+        rc = HF_EINVAL;
+    } else if (code == CURLE_OUT_OF_MEMORY) {
+        rc = HF_EFULL;
+    }
+    return hf_fail_at(err, rc, HF_DOM_CURL, code, __FILE__, __LINE__, "%s", what);
+}
+
+static enum hf_rc perform(struct hf_transfers *t, struct exchange *x, struct hf_err *err)
+{
+    struct curl_slist *lines = NULL;
+    for (size_t i = 0; i < x->req->headers.len; i++) {
+        struct curl_slist *more = curl_slist_append(lines, x->req->headers.items[i]);
+        if (more == NULL) {
+            curl_slist_free_all(lines);
+            return hf_fail(err, HF_EFULL, "no memory for a request");
+        }
+        lines = more;
+    }
+    struct curl_slist *more = curl_slist_append(lines, "Expect:");
+    lines = more != NULL ? more : lines;
+    set_options(t, x);
+    curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, lines);
+    CURLcode code = curl_easy_perform(x->easy);
+    long status = 0;
+    curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
+    x->reply->status = (int)status;
+    curl_slist_free_all(lines);
+    return code == CURLE_OK ? HF_OK : explain(x, code, err);
+}
+
+enum hf_rc hf_transfer(struct hf_transfers *t, const struct hf_call *c,
+                       const struct hf_request *req, struct hf_reply *ret, struct hf_err *err)
+{
+    HF_TRY(hf_call_check(c, err));
+    struct exchange x = {.call = c, .req = req, .reply = ret, .easy = take_handle(t)};
+    if (x.easy == NULL) {
+        return hf_fail(err, HF_EFULL, "no memory for a connection");
+    }
+    hf_reply_release(ret);
+    hf_buf_init(&ret->error, HF_REPLY_ERROR);
+    ret->status = 0;
+    x.before = ret->body != NULL ? ret->body->len : 0;
+    enum hf_rc rc = perform(t, &x, err);
+    if (rc != HF_OK && ret->body != NULL && ret->body->len > x.before) {
+        ret->body->len = x.before;
+        ret->body->data[x.before] = '\0';
+    }
+    give_handle(t, x.easy);
+    return rc;
+}
