@@ -124,6 +124,9 @@ $(UNIT_BIN): $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libsupport.a $(ARCHIVES) $(CL
 	$(LINK_TEST) -lcmocka $(LIBS)
 $(FAULTS_BIN): $(B)/faults/%: $(B)/tests/faults/%.o $(B)/libsupport.a $(ARCHIVES) $(CLIENT)
 	$(LINK_TEST) -lcmocka $(LIBS)
+# The suite of stores against a real one, started by tests/e2e/test_stores.py.
+build/conform: $(B)/tests/e2e/conform.o $(B)/libsupport.a $(ARCHIVES) $(CLIENT)
+	$(LINK_TEST) -lcmocka $(LIBS)
 # The crash layer stands between the file store and the C library.
 $(B)/faults/test_powercut: $(B)/tests/faults/powercut.o
 $(B)/faults/test_powercut: LDFLAGS += $(foreach f,openat close write fsync linkat renameat unlinkat mkdirat,-Wl$(,)--wrap=$(f))

@@ -130,8 +130,9 @@ static enum hf_rc get_block(void *user, struct hf_lane *lane, size_t index, stru
     return HF_OK;
 }
 
-static enum hf_rc run_stage(struct rush *r, const char *name, size_t room,
-                            enum hf_rc (*item)(void *, struct hf_lane *, size_t, struct hf_err *),
+typedef enum hf_rc stage_fn(void *user, struct hf_lane *lane, size_t index, struct hf_err *err);
+
+static enum hf_rc run_stage(struct rush *r, const char *name, size_t room, stage_fn *item,
                             struct hf_err *err)
 {
     r->start_ns = hf_now_ns();

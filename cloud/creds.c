@@ -30,7 +30,8 @@ static void wipe(char **text)
     if (*text != NULL) {
         OPENSSL_cleanse(*text, strlen(*text));
     }
-    hf_freep(text);
+    hf_free(*text);
+    *text = NULL;
 }
 
 void hf_creds_release(struct hf_creds *c)
@@ -38,7 +39,8 @@ void hf_creds_release(struct hf_creds *c)
     wipe(&c->access_key);
     wipe(&c->secret_key);
     wipe(&c->token);
-    hf_freep(&c->region);
+    hf_free(c->region);
+    c->region = NULL;
 }
 
 /* The text between, without blanks at its ends. */

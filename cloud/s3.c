@@ -301,7 +301,8 @@ static bool decode(const char *text, char *out, size_t size)
         if (high < 0 || low < 0) {
             return false;
         }
-        out[at++] = *text == '%' ? (char)(high << 4 | low) : *text == '+' ? ' ' : *text;
+        int byte = *text == '%' ? 16 * high + low : *text == '+' ? ' ' : *text;
+        out[at++] = (char)byte;
         text += *text == '%' ? 2 : 0;
     }
     out[at] = '\0';

@@ -19,8 +19,8 @@ struct hf_sigv4 {
     int64_t now_wall_ms; /* by the service's clock: more than 15 minutes off is refused */
 };
 
-/* What is sent. path: encoded, begins with '/'. query: encoded, sorted, "a=1&b=", or "". host: as in
- * the Host header that goes out. payload: lower-case hex of the body's SHA-256, or
+/* What is sent. path: encoded, begins with '/'. query: encoded, sorted, "a=1&b=", or "". host: as
+ * in the Host header that goes out. payload: lower-case hex of the body's SHA-256, or
  * HF_SIGV4_UNSIGNED. */
 struct hf_sigv4_request {
     const char *method, *host, *path, *query, *payload;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "cloud/store.h"
 #include "supervisor/cmd.h"
 #include "supervisor/status_read.h"
 

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fsx.h"
+#include "cloud/store.h"
 #include "supervisor/rundir.h"
 #include "supervisor/settings.h"
 

@@ -10,7 +10,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "cloud/store.h"
 #include "supervisor/settings_text.h"
 
 /* The order of the rows in the table, which is the order in --help. */
@@ -173,7 +172,8 @@ bool hf_set_bool(const struct hf_settings *s, enum hf_set_id id);
 int64_t hf_set_int(const struct hf_settings *s, enum hf_set_id id); /* -1: unset */
 uint64_t hf_set_ms(const struct hf_settings *s, enum hf_set_id id);
 const struct hf_strv *hf_set_list(const struct hf_settings *s, enum hf_set_id id);
-/* What is said of the store beside its URI; the texts stay owned by s. */
+/* What is said of the store beside its URI (cloud/store.h); the texts stay owned by s. */
+struct hf_store_cfg;
 struct hf_store_cfg hf_set_store(const struct hf_settings *s);
 bool hf_set_given(const struct hf_settings *s, enum hf_set_id id); /* not the default */
 enum hf_origin hf_set_origin(const struct hf_settings *s, enum hf_set_id id);

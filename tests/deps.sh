@@ -87,3 +87,10 @@ if [ "$mode" = all ] && ! cat $frameworks $apart | cmp -s - .venv/frameworks.txt
     $pip --target .venv/apart -r $apart
     cat $frameworks $apart >.venv/frameworks.txt
 fi
+
+stores=tests/requirements-stores.txt
+if [ "$mode" = all ] && ! cmp -s $stores .venv/stores.txt; then
+    echo "installing into .venv: the object stores of $stores"
+    .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r $stores
+    cp $stores .venv/stores.txt
+fi

@@ -44,7 +44,7 @@ faults-build:
 replay-build:
 	@$(SUB) DEV=1 SAN=1 replay-bins
 e2e-build:
-	@$(SUB) DEV=1 all
+	@$(SUB) DEV=1 all build/conform
 
 unit: unit-build
 	@$(RUN) unit

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Object stores for tests: real ones on loopback (SeaweedFS, moto's server), and a server of our
+own that keeps objects in memory, speaks enough of S3, and fails as it is told (simulated)."""
+import hashlib
+import json
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from support import TOP, until
+
+KEY, SECRET = "HFTESTACCESSKEY", "planted-secret-7f1d03c2"
+BIN = TOP / ".venv" / "bin"
+
+
+def free_ports(n):
+    socks = [socket.socket() for _ in range(n)]
+    for s in socks:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in socks]
+    for s in socks:
+        s.close()
+    return ports
+
+
+def answers(url):
+    try:
+        urllib.request.urlopen(url, timeout=1).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+class Server:
+    """A process that serves; its bucket is made."""
+
+    def __init__(self, command, cwd, url):
+        self.log = open(Path(cwd) / "server.log", "wb")
+        self.proc = subprocess.Popen([str(c) for c in command], cwd=cwd, stdout=self.log,
+                                     stderr=subprocess.STDOUT)
+        self.url = url
+        until(lambda: answers(url), f"the server at {url}", 60)
+        until(lambda: self.make_bucket(), "a bucket", 60)
+
+    def client(self):
+        import boto3
+        return boto3.client("s3", endpoint_url=self.url, region_name="us-east-1",
+                            aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+
+    def make_bucket(self):
+        from botocore.exceptions import BotoCoreError, ClientError
+        try:
+            self.client().create_bucket(Bucket="bucket")
+        except (BotoCoreError, ClientError):
+            return False
+        return True
+
+    def stop(self):
+        self.proc.terminate()
+        self.proc.wait()
+        self.log.close()
+
+
+def seaweed(folder):
+    master, volume, filer, s3, *grpc = free_ports(8)
+    (folder / "s3.json").write_text(json.dumps({"identities": [{
+        "name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List"]}]}))
+    return Server([BIN / "weed", "-v", "0", "server", f"-dir={folder}", "-ip=127.0.0.1",
+                   f"-master.port={master}", f"-master.port.grpc={grpc[0]}",
+                   f"-volume.port={volume}", f"-volume.port.grpc={grpc[1]}", "-filer=true",
+                   f"-filer.port={filer}", f"-filer.port.grpc={grpc[2]}", "-s3=true",
+                   f"-s3.port={s3}", f"-s3.port.grpc={grpc[3]}", "-s3.config=s3.json",
+                   "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false",
+                   "-volume.max=20", "-master.volumeSizeLimitMB=100"], folder,
+                  f"http://127.0.0.1:{s3}")
+
+
+def moto(folder):
+    port, = free_ports(1)
+    return Server([BIN / "moto_server", "-p", port], folder, f"http://127.0.0.1:{port}")
+
+
+class Faulty:
+    """Objects in memory. `plan` is called for each request and gives what goes wrong with it: None,
+    a status with a code, or one of the words of Handler.fail."""
+
+    def __init__(self, tls=None):
+        """tls: the certificate and the key, two files."""
+        self.objects = {}
+        self.go_on = threading.Event()  # what ends a "hang"
+        self.asked = []
+        self.plan = lambda ask: None
+        self.skew = 0
+        self.region = "us-east-1"
+        self.page = 1000
+        self.lock = threading.Lock()
+        store = self
+
+        class Bound(Handler):
+            faulty = store
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
+        self.server.daemon_threads = True
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_port}"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.go_on.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Ask:
+    def __init__(self, method, path, headers, body):
+        parts = urllib.parse.urlsplit(path)
+        self.method, self.headers, self.body = method, headers, body
+        self.query = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
+        self.key = urllib.parse.unquote(parts.path).removeprefix("/bucket/")
+        self.lists = method == "GET" and "list-type" in self.query
+        scope = re.search(r"Credential=([^/]+)/(\d+)/([^/]+)/s3", headers.get("authorization", ""))
+        self.access_key, self.region = scope.group(1), scope.group(3)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *args):
+        pass
+
+    def date_time_string(self, timestamp=None):
+        return formatdate(time.time() + self.faulty.skew, usegmt=True)
+
+    def reply(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def error(self, status, code, **headers):
+        text = f"<Error><Code>{code}</Code><Message>as planned</Message></Error>"
+        self.reply(status, text.encode(), **headers)
+
+    def reset(self):
+        """Closes at once, with a RST."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.close_connection = True
+        self.connection.close()
+
+    def serve(self):
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        tls = self.faulty.url.startswith("https")
+        assert self.headers["x-amz-content-sha256"] == (
+            "UNSIGNED-PAYLOAD" if tls else hashlib.sha256(body).hexdigest())
+        ask = Ask(self.command, self.path, self.headers, body)
+        with self.faulty.lock:
+            self.faulty.asked.append(ask)
+            fault = self.faulty.plan(ask)
+        if isinstance(fault, tuple):
+            self.error(*fault[:2], **(fault[2] if len(fault) > 2 else {}))
+        elif fault == "reset":
+            self.reset()
+        elif fault == "hang":
+            self.faulty.go_on.wait()
+            self.reset()
+        elif fault == "lost":  # done, and nobody hears of it
+            self.do(ask, quiet=True)
+            self.reset()
+        elif fault == "short":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(b"x" * 10)
+            self.reset()
+        else:
+            self.do(ask)
+
+    do_GET = do_PUT = do_DELETE = lambda self: self.serve()
+
+    def do(self, ask, quiet=False):
+        f = self.faulty
+        with f.lock:
+            if ask.region != f.region:
+                return self.error(301, "PermanentRedirect", x_amz_bucket_region=f.region)
+            if ask.lists:
+                return self.reply(200, self.listing(ask).encode())
+            there = f.objects.get(ask.key)
+            if ask.method == "GET":
+                return self.reply(200, there) if there is not None else self.error(404, "NoSuchKey")
+            if ask.method == "DELETE":
+                f.objects.pop(ask.key, None)
+                return self.reply(204)
+            if there is not None and ask.headers.get("if-none-match") == "*":
+                return self.error(412, "PreconditionFailed")
+            f.objects[ask.key] = ask.body
+        return None if quiet else self.reply(200)
+
+    def listing(self, ask):
+        f = self.faulty
+        keys = sorted(k for k in f.objects if k.startswith(ask.query["prefix"])
+                      and k > ask.query.get("continuation-token", ""))
+        more = len(keys) > f.page
+        keys = keys[:f.page]
+        rows = "".join(f"<Contents><Key>{escape(urllib.parse.quote(k))}</Key>"
+                       f"<Size>{len(f.objects[k])}</Size></Contents>" for k in keys)
+        after = f"<NextContinuationToken>{escape(keys[-1])}</NextContinuationToken>" if more else ""
+        return (f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{after}{rows}"
+                "</ListBucketResult>")
