@@ -89,17 +89,21 @@ static size_t place_of(const struct hf_early *e, const char *path, bool *ret_the
     return lo;
 }
 
+static bool is_same(const struct ahead *f, const struct hf_entry *now)
+{
+    return f->size == now->size && f->mtime_ns == now->mtime_ns && f->inode == now->inode;
+}
+
 const char (*hf_early_find(const struct hf_early *e, const char *path,
                            const struct hf_entry *now))[HF_ID_STRLEN]
 {
     bool there = false;
     size_t at = place_of(e, path, &there);
-    if (!there) {
-        return NULL;
+    const struct ahead *f = there && is_same(&e->files[at], now) ? &e->files[at] : NULL;
+    for (size_t i = 0; f == NULL && i < e->len; i++) { /* renamed since, or its folder was */
+        f = is_same(&e->files[i], now) ? &e->files[i] : NULL;
     }
-    const struct ahead *f = &e->files[at];
-    bool same = f->size == now->size && f->mtime_ns == now->mtime_ns && f->inode == now->inode;
-    return same ? (const char(*)[HF_ID_STRLEN])f->ids : NULL;
+    return f != NULL ? (const char(*)[HF_ID_STRLEN])f->ids : NULL;
 }
 
 void hf_early_lend(const struct hf_early *e, struct hf_blocks *to)

@@ -27,8 +27,8 @@ bool hf_early_fits(const struct hf_early *e, const struct hf_claim *claim, uint3
                    uint64_t block_bytes);
 uint64_t hf_early_bytes(const struct hf_early *e); /* that were put */
 
-/* For checkpoint/ alone. The ids of a file's blocks, if it was taken just as it is now, else
- * NULL; and the blocks that were put. */
+/* For checkpoint/ alone. The ids of a file's blocks, if it was taken just as it is now, under
+ * whatever name, else NULL; and the blocks that were put. */
 struct hf_entry;
 struct hf_blocks;
 const char (*hf_early_find(const struct hf_early *e, const char *path,

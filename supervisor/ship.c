@@ -432,12 +432,25 @@ static void send_done(void *user, const struct hf_err *err)
     maybe_idle(s);
 }
 
+/* Whether the path is a root of the save, or lies below one. */
+static bool is_part(const struct hf_saved *save, const char *path)
+{
+    for (size_t i = 0; i < save->roots.len; i++) {
+        size_t len = strlen(save->roots.items[i]);
+        if (strncmp(path, save->roots.items[i], len) == 0 &&
+            (path[len] == '\0' || path[len] == '/')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A save is to be sent: it reads what is left of its parts itself, and waits for no others. */
 static void early_give_way(struct hf_ship *s, const struct hf_saved *save)
 {
     hf_strv_clear(&s->early_next);
     for (size_t i = 0; s->early_op != NULL && i < s->early_now.len; i++) {
-        if (!hf_strv_has(&save->roots, s->early_now.items[i])) {
+        if (!is_part(save, s->early_now.items[i])) {
             hf_op_cancel(s->early_op);
             return;
         }

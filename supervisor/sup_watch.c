@@ -123,6 +123,15 @@ static void on_found(void *user, struct hf_judge_out *out)
     }
 }
 
+/* They are put ahead, so that the rest is quickly done once the checkpoint is whole. */
+static void on_finished(void *user, const struct hf_strv *paths)
+{
+    struct hf_sup *sup = user;
+    if (sup->at.ship != NULL && !sup->at.ending.superseded) {
+        hf_ship_early(sup->at.ship, paths);
+    }
+}
+
 static void on_trouble(void *user, const char *what)
 {
     struct hf_sup *sup = user;
@@ -167,6 +176,7 @@ enum hf_rc hf_sup_watchdir_start(struct hf_sup *sup, struct hf_err *err)
 {
     static const struct hf_watchdir_cb cb = {
         .found = on_found,
+        .finished = on_finished,
         .trouble = on_trouble,
         .dropped = on_dropped,
         .looked = on_looked,

@@ -21,6 +21,8 @@
 #define CHANGED_AGAIN  200
 #define BLIND_FACTOR   4 /* so much longer must be quiet what may have writers that nobody sees */
 #define FOLDERS_A_LOOK 64
+#define FINISHED_MS    1000 /* unchanged for so long, and without a writer: worth putting ahead */
+#define FINISHED_MAX   4096
 #define RESERVE_TENTHS 11 /* free space below 1.1 x the checkpoint: nothing is held */
 
 struct hf_judge {
@@ -149,6 +151,7 @@ void hf_judge_out_release(struct hf_judge_out *out)
     hf_stamps_release(&out->stamps);
     hf_hold_release(&out->hold);
     hf_strv_clear(&out->folders);
+    hf_strv_clear(&out->finished);
     *out = (struct hf_judge_out){0};
 }
 
@@ -500,6 +503,45 @@ static void take_newest(struct looking *lk)
     hf_free(cands);
 }
 
+/* ---- putting ahead ---- */
+
+static const struct item *newest_unfinished(const struct looking *lk)
+{
+    const struct item *newest = NULL;
+    for (size_t i = 0; i < lk->len; i++) {
+        const struct item *it = &lk->items[i];
+        bool growing = it->ready != HF_READY && it->stamps.len > 1;
+        if (growing && (newest == NULL || hf_judge_newer(&it->cand, &newest->cand))) {
+            newest = it;
+        }
+    }
+    return newest;
+}
+
+/* Files that have their content though their checkpoint has not all its files: they need not be
+ * sent when it is whole. A hint: what changes after all is read again. */
+static void tell_finished(struct looking *lk)
+{
+    const struct item *it = lk->in->ended ? NULL : newest_unfinished(lk);
+    int64_t before_ns = (hf_wall_ms() - FINISHED_MS) * (int64_t)HF_MS;
+    struct hf_stamps still = {0};
+    still.items = it != NULL ? hf_calloc(it->stamps.len, sizeof(*still.items)) : NULL;
+    for (size_t i = 0; it != NULL && i < it->stamps.len && still.len < FINISHED_MAX; i++) {
+        const struct hf_stamp *s = &it->stamps.items[i];
+        if (s->size > 0 && s->mtime_ns != 0 && s->mtime_ns < before_ns) {
+            still.items[still.len++] = *s;
+        } else if (s->size > 0 && s->mtime_ns != 0) {
+            look_again(lk, FINISHED_MS + 1);
+        }
+    }
+    if (still.len > 0 && hf_writers_of(lk->in->token, &still) == HF_WRITERS_NONE) {
+        for (size_t i = 0; i < still.len; i++) {
+            hf_strv_add(&lk->out->finished, still.items[i].path);
+        }
+    }
+    hf_free(still.items); /* the paths are the item's */
+}
+
 /* ---- a look ---- */
 
 static void load(struct hf_judge *j)
@@ -562,6 +604,8 @@ void hf_judge_look(struct hf_judge *j, const struct hf_judge_in *in, struct hf_j
     take_newest(&lk);
     if (ret->any) {
         save(&lk);
+    } else {
+        tell_finished(&lk);
     }
     looking_release(&lk);
 }

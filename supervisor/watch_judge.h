@@ -75,10 +75,12 @@ struct hf_judge_out {
     struct hf_stamps stamps;
     struct hf_hold hold; /* folder NULL: it could not be held, and why_not says why */
     char why_not[256];
-    bool making;            /* something is just being written */
-    uint64_t again_ms;      /* look again after this time; 0: when something happens */
-    struct hf_strv folders; /* in checkpoints: worth watching too */
-    char trouble[256];      /* what could not be looked at; "" */
+    struct hf_strv finished; /* files of the newest checkpoint that is not complete: nobody writes
+                              * them any more */
+    bool making;             /* something is just being written */
+    uint64_t again_ms;       /* look again after this time; 0: when something happens */
+    struct hf_strv folders;  /* in checkpoints: worth watching too */
+    char trouble[256];       /* what could not be looked at; "" */
 };
 void hf_judge_out_release(struct hf_judge_out *out);
 

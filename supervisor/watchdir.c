@@ -70,7 +70,8 @@ struct hf_watchdir {
     size_t n_held;
     struct hf_strv unhold;
     uint64_t last_bytes;
-    struct hf_strv told; /* troubles */
+    struct hf_strv told;     /* troubles */
+    struct hf_strv finished; /* as told last */
 };
 
 static void begin(struct hf_watchdir *w, bool look);
@@ -131,6 +132,7 @@ static void watchdir_free(struct hf_watchdir *w)
     hf_strv_clear(&w->renamed);
     hf_strv_clear(&w->unhold);
     hf_strv_clear(&w->told);
+    hf_strv_clear(&w->finished);
     hf_free(w->key);
     hf_free(w->token);
     hf_free(w);
@@ -184,6 +186,24 @@ static void held_add(struct hf_watchdir *w, const struct hf_hold *h)
     w->held[w->n_held++] = (struct held){hf_strdup(h->folder), h->bytes};
 }
 
+/* Whether the same files were told before; else they are noted. */
+static bool is_told(struct hf_watchdir *w, struct hf_strv *finished)
+{
+    bool news = false;
+    for (size_t i = 0; i < finished->len && !news; i++) {
+        news = i >= w->finished.len || strcmp(w->finished.items[i], finished->items[i]) != 0;
+    }
+    if (news) {
+        struct hf_strv before = w->finished;
+        w->finished = (struct hf_strv){0};
+        for (size_t i = 0; i < finished->len; i++) {
+            hf_strv_add(&w->finished, finished->items[i]);
+        }
+        hf_strv_clear(&before);
+    }
+    return !news;
+}
+
 /* What became of a look. */
 static void looked(struct hf_watchdir *w, struct errand *e)
 {
@@ -210,6 +230,8 @@ static void looked(struct hf_watchdir *w, struct errand *e)
             held_add(w, &out->hold);
         }
         w->cb.found(w->user, out);
+    } else if (!is_told(w, &out->finished)) {
+        w->cb.finished(w->user, &out->finished);
     }
     if (out->again_ms > 0) {
         look_within(w, out->again_ms);

@@ -29,6 +29,8 @@ struct hf_watchdir_cfg {
 struct hf_watchdir_cb {
     /* A complete checkpoint that is new; `out` is borrowed, but its members may be taken out. */
     void (*found)(void *user, struct hf_judge_out *out);
+    /* Files of a checkpoint that is still being written, which have their content. Borrowed. */
+    void (*finished)(void *user, const struct hf_strv *paths);
     /* Once for each kind of trouble: a sentence. */
     void (*trouble)(void *user, const char *what);
     /* A held checkpoint was given up, since too little space was free. */

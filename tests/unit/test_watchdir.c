@@ -79,7 +79,14 @@ static uint32_t world(void *user)
     return 0;
 }
 
+static void on_finished(void *user, const struct hf_strv *paths)
+{
+    (void)user;
+    assert_true(paths->len > 0);
+}
+
 static const struct hf_watchdir_cb callbacks = {.found = on_found,
+                                                .finished = on_finished,
                                                 .trouble = on_trouble,
                                                 .dropped = on_dropped,
                                                 .looked = on_looked,
