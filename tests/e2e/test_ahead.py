@@ -78,7 +78,8 @@ def test_an_open_file_is_not_put_ahead(hf):
     """Its writer pauses; nobody knows what is still to come."""
     folder = hf.work / "out" / "step_5"
     folder.mkdir(parents=True)
-    writer = ('exec 3>"$1/a"; head -c 200000 /dev/urandom >&3; head -c 200000 /dev/urandom >"$1/b"; '
+    writer = ('exec 3>"$1/a"; head -c 200000 /dev/urandom >&3; '
+              'head -c 200000 /dev/urandom >"$1/b"; '
               'until [ -e "$2" ]; do sleep 0.05; done; echo end >&3')
     child = hf.run_start(f"--checkpoint-dir={hf.work}/out", "--checkpoint-quiet=1s", "--every=0",
                          "--debug", command=shell(writer, folder, hf.tmp / "go"))

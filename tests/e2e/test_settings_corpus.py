@@ -353,12 +353,13 @@ def by_yaml(text):
     """The settings as another reader has them; None: it, or Holdfast's rules, refuse the file."""
     try:
         documents = list(yaml.compose_all(text, yaml.BaseLoader))
+        tagged = any(isinstance(e, yaml.AliasEvent) or getattr(e, "tag", None)
+                     for e in yaml.parse(text, yaml.BaseLoader))
     except yaml.YAMLError:
         return None
     nodes = [n for n in documents if not (isinstance(n, yaml.ScalarNode) and n.value == "")]
     if not nodes:
         return {}
-    tagged = re.search(r"(?m)^[^#]*(!t|\*a)", text)
     if documents[-1] is not nodes[0] or not isinstance(nodes[0], yaml.MappingNode) or tagged:
         return None
     found = {}
