@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -262,6 +263,21 @@ void hf_json_add_int(cJSON *obj, const char *key, int64_t value)
     char text[24];
     snprintf(text, sizeof(text), "%lld", (long long)value);
     hf_json_add(obj, key, made(cJSON_CreateRaw(text)));
+}
+
+void hf_json_add_known(cJSON *obj, const char *key, int64_t value)
+{
+    if (value >= 0) {
+        hf_json_add_int(obj, key, value);
+    } else {
+        hf_json_add_null(obj, key);
+    }
+}
+
+void hf_json_add_time(cJSON *obj, const char *key, int64_t wall_ms)
+{
+    char utc[HF_UTC_STRLEN];
+    hf_json_add_str(obj, key, wall_ms > 0 ? hf_utc_format(wall_ms, utc) : NULL);
 }
 
 void hf_json_add_num(cJSON *obj, const char *key, double value)

@@ -49,7 +49,9 @@ cJSON *hf_json_obj(void);
 cJSON *hf_json_arr(void);
 void hf_json_add_str(cJSON *obj, const char *key, const char *value);
 void hf_json_add_int(cJSON *obj, const char *key, int64_t value);
-void hf_json_add_num(cJSON *obj, const char *key, double value); /* not finite: null */
+void hf_json_add_num(cJSON *obj, const char *key, double value);     /* not finite: null */
+void hf_json_add_known(cJSON *obj, const char *key, int64_t value);  /* negative: null */
+void hf_json_add_time(cJSON *obj, const char *key, int64_t wall_ms); /* RFC 3339; 0 or less: null */
 void hf_json_add_bool(cJSON *obj, const char *key, bool value);
 void hf_json_add_null(cJSON *obj, const char *key);
 void hf_json_add(cJSON *obj, const char *key, cJSON *child_taken);

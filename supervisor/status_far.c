@@ -31,25 +31,10 @@ struct far {
     cJSON *obj, *evidence;
 };
 
-static void add_time(cJSON *obj, const char *key, int64_t wall_ms)
-{
-    char utc[HF_UTC_STRLEN];
-    hf_json_add_str(obj, key, wall_ms > 0 ? hf_utc_format(wall_ms, utc) : NULL);
-}
-
-static void add_known(cJSON *obj, const char *key, int64_t value)
-{
-    if (value >= 0) {
-        hf_json_add_int(obj, key, value);
-    } else {
-        hf_json_add_null(obj, key);
-    }
-}
-
 static void state(struct far *f, const char *name, int64_t since_ms, const char *last)
 {
     hf_json_add_str(f->obj, "state", name);
-    add_time(f->obj, "since", since_ms);
+    hf_json_add_time(f->obj, "since", since_ms);
     hf_json_add_str(f->obj, "last_state", last);
 }
 
@@ -59,8 +44,8 @@ static void tell_ranks(struct far *f, int64_t step, int64_t at_ms)
     hf_json_add_null(ranks, "world");
     hf_json_add_null(ranks, "joined");
     hf_json_add_null(ranks, "life");
-    add_known(ranks, "step", step);
-    add_time(ranks, "step_at", step >= 0 ? at_ms : 0);
+    hf_json_add_known(ranks, "step", step);
+    hf_json_add_time(ranks, "step_at", step >= 0 ? at_ms : 0);
     hf_json_add(f->obj, "ranks", ranks);
 }
 
@@ -68,7 +53,7 @@ static void tell_ended(struct far *f, const char *outcome, const struct hf_end *
 {
     state(f, "ended", end->at_wall_ms, "ended");
     hf_json_add_str(f->obj, "outcome", outcome);
-    add_known(f->obj, "exit_status", end->exit_code);
+    hf_json_add_known(f->obj, "exit_status", end->exit_code);
     hf_json_add_null(f->obj, "heartbeat");
     tell_ranks(f, end->last_step, end->at_wall_ms);
 }
@@ -114,7 +99,7 @@ static enum hf_rc tell_beat(struct far *f, struct hf_err *err)
     state(f, recent ? told : "unknown", at > 0 ? at : f->claim.at_wall_ms, told);
     hf_json_add_null(f->obj, "outcome");
     hf_json_add_null(f->obj, "exit_status");
-    add_time(f->obj, "heartbeat", at);
+    hf_json_add_time(f->obj, "heartbeat", at);
     tell_ranks(f, b.step, at);
     if (at == 0) {
         hf_status_add_evidence(f->evidence, "store", f->now_ms,
@@ -147,14 +132,14 @@ static enum hf_rc tell_save(struct far *f, struct hf_err *err)
     cJSON *save = hf_json_obj();
     bool outlives = (f->run.store->caps & HF_STORE_OUTLIVES) != 0;
     hf_json_add_str(save, "verdict", outlives ? "durable" : "local");
-    add_known(save, "step", m.step);
-    add_known(save, "tried_step", m.step);
+    hf_json_add_known(save, "step", m.step);
+    hf_json_add_known(save, "tried_step", m.step);
     hf_json_add_int(save, "attempt", m.attempt);
     hf_json_add_int(save, "number", m.number);
     hf_json_add_int(save, "bytes", (int64_t)m.bytes);
     hf_json_add_str(save, "reason", m.reason);
     hf_json_add_null(save, "why");
-    add_time(save, "at", m.at_wall_ms);
+    hf_json_add_time(save, "at", m.at_wall_ms);
     hf_json_add(f->obj, "save", save);
     hf_manifest_release(&m);
     return HF_OK;
@@ -239,7 +224,7 @@ enum hf_rc hf_status_far(const char *store, const char *name, const struct hf_st
     tell_unknown(f.obj);
     hf_json_add(f.obj, "evidence", f.evidence);
     hf_status_add_ages(f.obj, f.now_ms);
-    add_time(f.obj, "asked", f.now_ms);
+    hf_json_add_time(f.obj, "asked", f.now_ms);
     hf_store_close(f.run.store);
     hf_claim_release(&f.claim);
     if (rc != HF_OK) {

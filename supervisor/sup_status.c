@@ -18,33 +18,18 @@ const char *hf_sup_safe_word(const struct hf_sup *sup)
     return outlives ? "durable" : "local";
 }
 
-static void add_time(cJSON *obj, const char *key, int64_t wall_ms)
-{
-    char utc[HF_UTC_STRLEN];
-    hf_json_add_str(obj, key, wall_ms > 0 ? hf_utc_format(wall_ms, utc) : NULL);
-}
-
-static void add_known(cJSON *obj, const char *key, int64_t value)
-{
-    if (value >= 0) {
-        hf_json_add_int(obj, key, value);
-    } else {
-        hf_json_add_null(obj, key);
-    }
-}
-
 static cJSON *save_json(const struct hf_verdict *v)
 {
     cJSON *obj = hf_json_obj();
     hf_json_add_str(obj, "verdict", hf_verdict_name(v->kind));
-    add_known(obj, "step", v->step);
-    add_known(obj, "tried_step", v->tried_step);
-    add_known(obj, "attempt", v->attempt > 0 ? (int64_t)v->attempt : -1);
-    add_known(obj, "number", v->attempt > 0 ? (int64_t)v->number : -1);
+    hf_json_add_known(obj, "step", v->step);
+    hf_json_add_known(obj, "tried_step", v->tried_step);
+    hf_json_add_known(obj, "attempt", v->attempt > 0 ? (int64_t)v->attempt : -1);
+    hf_json_add_known(obj, "number", v->attempt > 0 ? (int64_t)v->number : -1);
     hf_json_add_int(obj, "bytes", (int64_t)v->bytes);
     hf_json_add_str(obj, "reason", v->reason[0] != '\0' ? v->reason : NULL);
     hf_json_add_str(obj, "why", v->why[0] != '\0' ? v->why : NULL);
-    add_time(obj, "at", v->at_wall_ms);
+    hf_json_add_time(obj, "at", v->at_wall_ms);
     return obj;
 }
 
@@ -61,7 +46,7 @@ static cJSON *watch_json(const struct hf_sup *sup)
     hf_watch_get_status(sup->watch, &st);
     hf_json_add_str(obj, "health", names[st.health]);
     int64_t age_ms = st.last_ok_ns > 0 ? (int64_t)((hf_now_ns() - st.last_ok_ns) / HF_MS) : -1;
-    add_time(obj, "last_ok", age_ms >= 0 ? hf_wall_ms() - age_ms : 0);
+    hf_json_add_time(obj, "last_ok", age_ms >= 0 ? hf_wall_ms() - age_ms : 0);
     hf_json_add_int(obj, "polls", (int64_t)st.polls);
     hf_json_add_int(obj, "ok", (int64_t)st.ok);
     hf_json_add_int(obj, "noticed", (int64_t)st.noticed);
@@ -92,7 +77,7 @@ static cJSON *notice_json(const struct hf_sup *sup)
     }
     hf_json_add(obj, "sources", sources);
     int64_t left = (int64_t)(lv->deadline_ns - hf_now_ns()) / (int64_t)HF_MS;
-    add_time(obj, "deadline", hf_wall_ms() + left);
+    hf_json_add_time(obj, "deadline", hf_wall_ms() + left);
     return obj;
 }
 
@@ -108,10 +93,10 @@ static cJSON *ranks_json(struct hf_sup *sup)
     hf_json_add_int(obj, "world", st.world);
     hf_json_add_int(obj, "joined", st.joined);
     hf_json_add_int(obj, "life", st.life);
-    add_known(obj, "step", st.step);
+    hf_json_add_known(obj, "step", st.step);
     int64_t age_ms =
         st.step_changed_ns > 0 ? (int64_t)((hf_now_ns() - st.step_changed_ns) / HF_MS) : -1;
-    add_time(obj, "step_at", age_ms >= 0 ? hf_wall_ms() - age_ms : 0);
+    hf_json_add_time(obj, "step_at", age_ms >= 0 ? hf_wall_ms() - age_ms : 0);
     return obj;
 }
 
@@ -141,17 +126,17 @@ void hf_sup_status_write(struct hf_sup *sup)
     hf_json_add_str(obj, "store", sup->dir.store);
     hf_json_add_str(obj, "store_kind", sup->run.store != NULL ? hf_sup_safe_word(sup) : NULL);
     int64_t silent_ms = (int64_t)((sup->status_ns - sup->silent_ns) / HF_MS);
-    add_time(obj, "store_silent_since", sup->silent_ns != 0 ? hf_wall_ms() - silent_ms : 0);
+    hf_json_add_time(obj, "store_silent_since", sup->silent_ns != 0 ? hf_wall_ms() - silent_ms : 0);
     hf_json_add_str(obj, "state", hf_job_state_name(sup->state));
-    add_time(obj, "since", sup->state_since_wall_ms);
-    add_known(obj, "attempt", at->claim.attempt > 0 ? (int64_t)at->claim.attempt : -1);
+    hf_json_add_time(obj, "since", sup->state_since_wall_ms);
+    hf_json_add_known(obj, "attempt", at->claim.attempt > 0 ? (int64_t)at->claim.attempt : -1);
     hf_json_add_str(obj, "host", sup->host);
     hf_json_add_int(obj, "supervisor_pid", getpid());
     hf_json_add_int(obj, "supervisor_start", (int64_t)hf_proc_start(getpid()));
     hf_json_add_str(obj, "boot_id", sup->boot_id);
     hf_json_add_int(obj, "pid_ns", (int64_t)sup->pid_ns);
     int64_t pid = at->keeper != NULL ? hf_keeper_command_pid(at->keeper) : 0;
-    add_known(obj, "command_pid", pid > 0 ? pid : -1);
+    hf_json_add_known(obj, "command_pid", pid > 0 ? pid : -1);
     add_protection(obj, sup);
     hf_json_add(obj, "ranks", ranks_json(sup));
     hf_json_add(obj, "watch", watch_json(sup));
@@ -160,13 +145,13 @@ void hf_sup_status_write(struct hf_sup *sup)
                 at->ship != NULL ? save_json(hf_ship_verdict(at->ship)) : cJSON_CreateNull());
     hf_json_add(obj, "log", hf_sup_logs_json(sup));
     hf_json_add_int(obj, "every_ms", (int64_t)sup->every_ms);
-    add_time(obj, "heartbeat", at->beat_wall_ms);
+    hf_json_add_time(obj, "heartbeat", at->beat_wall_ms);
     bool over = sup->state == HF_JOB_ENDED;
     hf_json_add_str(obj, "outcome",
                     over && sup->outcome != 0 ? hf_outcome_name(sup->outcome) : NULL);
-    add_known(obj, "exit_status", over ? sup->exit_status : -1);
+    hf_json_add_known(obj, "exit_status", over ? sup->exit_status : -1);
     hf_json_add_int(obj, "events_dropped", (int64_t)sup->events.dropped);
-    add_time(obj, "updated", hf_wall_ms());
+    hf_json_add_time(obj, "updated", hf_wall_ms());
     hf_json_add_int(obj, "updated_boot_ms", (int64_t)(sup->status_ns / HF_MS));
     HF_CLEANUP(hf_freep) char *text = hf_json_print(obj);
     HF_CLEANUP(hf_freep) char *path = hf_rundir_file(&sup->dir, "status.json");
