@@ -215,6 +215,7 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     sup->log_pool = hf_pool_new(&sup->loop, "hf-logs", 1, 4);
     choose_provider(sup);
     honour_disabled(sup);
+    HF_TRY(hf_keysource_load(ctx->settings, &sup->key, err));
     HF_TRY(who_and_where(sup, err));
     hf_watchdir_paths(sup->folder, hf_set_list(ctx->settings, HF_SET_CHECKPOINT_DIR),
                       &sup->watch_dirs);
@@ -275,7 +276,8 @@ static void sup_close(struct hf_sup *sup)
     if (hf_loop_close(&sup->loop, &err) != HF_OK) {
         hf_log_err(&sup->log, HF_LOG_DEBUG, &err, "shutdown");
     }
-    hf_store_close(sup->run.store);
+    hf_run_close(&sup->run);
+    hf_unlock_free(sup->key);
     hf_pulse_free(sup->pulse);
     hf_events_release(&sup->events);
     hf_rundir_release(&sup->dir);

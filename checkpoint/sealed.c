@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames of encrypted records and log pieces. A record's text is written here by hand, as its body
+ * can have many MiB: no tree of it is ever made. Pure, any thread.
+ */
+#include "base/prelude.h"
+
+#include <openssl/evp.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "checkpoint/record.h"
+#include "checkpoint/sealed.h"
+
+#define HEAD \
+    "{\"format\":1,\"features\":[\"" HF_FEATURE_ENCRYPTED "\"],\"type\":\"sealed\",\"body\":\""
+#define HEAD_BYTES (sizeof(HEAD) - 1)
+/* A zstd skippable frame, RFC 8878 3.1.2, that holds {"format":2}. */
+#define PIECE_HEAD       "\x50\x2a\x4d\x18\x0c\0\0\0{\"format\":2}"
+#define PIECE_HEAD_BYTES (sizeof(PIECE_HEAD) - 1)
+#define LOG_TAIL         ".log.zst"
+#define SUM_TAIL_BYTES   74 /* ,"sum":"64 digits"} */
+#define PLAIN_MAX        ((size_t)1 << 30)
+
+static bool is_log(const char *name)
+{
+    size_t len = strlen(name);
+    size_t tail = sizeof(LOG_TAIL) - 1;
+    return len > tail && strcmp(name + len - tail, LOG_TAIL) == 0;
+}
+
+static size_t base64_len(size_t n)
+{
+    return (n + 2) / 3 * 4;
+}
+
+static char *make_piece(const struct hf_crypt *k, const char *name, struct hf_span plain,
+                        size_t *ret_len)
+{
+    size_t body = hf_crypt_record_len(plain.len);
+    char *out = hf_calloc(1, PIECE_HEAD_BYTES + body);
+    memcpy(out, PIECE_HEAD, PIECE_HEAD_BYTES);
+    hf_crypt_seal_record(k, name, plain, (unsigned char *)out + PIECE_HEAD_BYTES);
+    *ret_len = PIECE_HEAD_BYTES + body;
+    return out;
+}
+
+char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span plain,
+                     size_t *ret_len)
+{
+    if (is_log(name)) {
+        return make_piece(k, name, plain, ret_len);
+    }
+    size_t len = hf_crypt_record_len(plain.len);
+    unsigned char *body = hf_calloc(1, len);
+    hf_crypt_seal_record(k, name, plain, body);
+    char *text = hf_calloc(1, HEAD_BYTES + base64_len(len) + 3);
+    memcpy(text, HEAD, HEAD_BYTES);
+    int n = EVP_EncodeBlock((unsigned char *)text + HEAD_BYTES, body, (int)len);
+    hf_free(body);
+    memcpy(text + HEAD_BYTES + n, "\"}", 3);
+    char *whole = hf_record_add_sum(text);
+    *ret_len = strlen(whole);
+    return whole;
+}
+
+size_t hf_sealed_max(size_t plain)
+{
+    size_t bounded = plain < PLAIN_MAX ? plain : PLAIN_MAX;
+    return HEAD_BYTES + base64_len(hf_crypt_record_len(bounded)) + SUM_TAIL_BYTES + 1;
+}
+
+bool hf_sealed_is(struct hf_span text)
+{
+    return text.len > HEAD_BYTES && memcmp(text.ptr, HEAD, HEAD_BYTES) == 0;
+}
+
+static enum hf_rc open_body(const struct hf_crypt *k, const char *name, struct hf_mspan body,
+                            struct hf_buf *ret, struct hf_err *err)
+{
+    struct hf_span plain;
+    if (!hf_crypt_open_record(k, name, body, &plain)) {
+        return hf_fail(err, HF_ECORRUPT,
+                       "it does not open with the run's key: it is damaged, or "
+                       "lies in another's place");
+    }
+    return hf_buf_add(ret, plain.ptr, plain.len, err);
+}
+
+/* Not as this version writes it: newer, damaged, or never encrypted. */
+static enum hf_rc refuse(struct hf_span text, struct hf_err *err)
+{
+    cJSON *json = NULL;
+    enum hf_rc rc = hf_record_parse(text, PLAIN_MAX, NULL, &json, err);
+    hf_json_free(json);
+    return rc == HF_ENOTSUP ? rc : hf_fail(err, HF_ECORRUPT, "it is not encrypted, and the run is");
+}
+
+static enum hf_rc open_piece(const struct hf_crypt *k, const char *name, struct hf_mspan object,
+                             struct hf_buf *ret, struct hf_err *err)
+{
+    if (object.len < PIECE_HEAD_BYTES || memcmp(object.ptr, PIECE_HEAD, PIECE_HEAD_BYTES) != 0) {
+        return hf_fail(err, HF_ECORRUPT, "it does not begin as an encrypted log piece");
+    }
+    struct hf_mspan body = {.ptr = (char *)object.ptr + PIECE_HEAD_BYTES,
+                            .len = object.len - PIECE_HEAD_BYTES};
+    return open_body(k, name, body, ret, err);
+}
+
+enum hf_rc hf_sealed_open(const struct hf_crypt *k, const char *name, struct hf_mspan object,
+                          struct hf_buf *ret, struct hf_err *err)
+{
+    if (is_log(name)) {
+        return open_piece(k, name, object, ret, err);
+    }
+    struct hf_span text = {.ptr = object.ptr, .len = object.len};
+    HF_TRY(hf_record_check_sum(text, err));
+    if (!hf_sealed_is(text) || text.len < HEAD_BYTES + SUM_TAIL_BYTES) {
+        return refuse(text, err);
+    }
+    /* The closing quote of the body stands before the sum. */
+    size_t len = text.len - HEAD_BYTES - SUM_TAIL_BYTES - 1;
+    char *from = (char *)object.ptr + HEAD_BYTES;
+    size_t pad = len > 0 && from[len - 1] == '=' ? 1 : 0;
+    pad += pad > 0 && len > 1 && from[len - 2] == '=' ? 1 : 0;
+    /* It grows shorter: what is written lies before what is read. */
+    int n = len % 4 == 0 && from[len] == '"'
+                ? EVP_DecodeBlock((unsigned char *)from, (unsigned char *)from, (int)len)
+                : -1;
+    if (n < 0 || (size_t)n < pad) {
+        return hf_fail(err, HF_ECORRUPT, "its body is not in base64");
+    }
+    return open_body(k, name, (struct hf_mspan){.ptr = from, .len = (size_t)n - pad}, ret, err);
+}
