@@ -84,6 +84,7 @@ enum hf_rc hf_obj_get(const struct hf_run *run, const struct hf_call *c, const c
     enum hf_rc rc = get_stored(run, c, key, &stored, err);
     if (rc == HF_OK) {
         rc = open_into(run, key, &stored, ret, err);
+        rc = rc == HF_OK ? rc : hf_wrap(err, rc, "'%s'", key);
     }
     hf_buf_release(&stored);
     return rc;

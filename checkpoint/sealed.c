@@ -92,7 +92,7 @@ static enum hf_rc open_body(const struct hf_crypt *k, const char *name, struct h
 static enum hf_rc refuse(struct hf_span text, struct hf_err *err)
 {
     cJSON *json = NULL;
-    enum hf_rc rc = hf_record_parse(text, PLAIN_MAX, NULL, &json, err);
+    enum hf_rc rc = hf_record_parse_with(text, PLAIN_MAX, NULL, HF_FEATURE_ENCRYPTED, &json, err);
     hf_json_free(json);
     return rc == HF_ENOTSUP ? rc : hf_fail(err, HF_ECORRUPT, "it is not encrypted, and the run is");
 }
