@@ -6,8 +6,10 @@
 #include "base/prelude.h"
 
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "checkpoint/record.h"
@@ -55,14 +57,16 @@ char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span 
     size_t len = hf_crypt_record_len(plain.len);
     unsigned char *body = hf_calloc(1, len);
     hf_crypt_seal_record(k, name, plain, body);
-    char *text = hf_calloc(1, HEAD_BYTES + base64_len(len) + 3);
+    char *text = hf_calloc(1, hf_sealed_max(plain.len) + 1);
     memcpy(text, HEAD, HEAD_BYTES);
-    int n = EVP_EncodeBlock((unsigned char *)text + HEAD_BYTES, body, (int)len);
+    size_t at = HEAD_BYTES;
+    at += (size_t)EVP_EncodeBlock((unsigned char *)text + at, body, (int)len);
     hf_free(body);
-    memcpy(text + HEAD_BYTES + n, "\"}", 3);
-    char *whole = hf_record_add_sum(text);
-    *ret_len = strlen(whole);
-    return whole;
+    text[at++] = '"';
+    char sum[HF_SHA256_HEX];
+    hf_sha256_hex((struct hf_span){.ptr = text, .len = at}, sum);
+    *ret_len = at + (size_t)snprintf(text + at, SUM_TAIL_BYTES + 1, ",\"sum\":\"%s\"}", sum);
+    return text;
 }
 
 size_t hf_sealed_max(size_t plain)
