@@ -351,8 +351,8 @@ bool hf_crypt_unwrap(const unsigned char key[32], const unsigned char wrapped[48
     unsigned char both[KEY_BYTES + HF_TAG_BYTES];
     size_t len = 0;
     memcpy(both, wrapped, sizeof(both));
-    bool ok = open_in_place(key, (struct hf_span){.len = 0},
-                            (struct hf_mspan){.ptr = both, .len = sizeof(both)}, &len);
+    struct hf_mspan sealed = {.ptr = both, .len = sizeof(both)};
+    bool ok = open_in_place(key, (struct hf_span){.len = 0}, sealed, &len);
     memcpy(ret, both, KEY_BYTES);
     hf_wipe(both, sizeof(both));
     return ok && len == KEY_BYTES;

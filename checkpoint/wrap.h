@@ -30,9 +30,9 @@ void hf_unlock_free(struct hf_unlock *u); /* NULL is fine */
  * master key, wrapped for `u`, is added. Owned by the caller. */
 char *hf_wrap_print(cJSON *json_taken, const struct hf_unlock *u);
 
-/* Opens what hf_wrap_print has made, and proves all of it, and that it is this run's. HF_EDENIED: no key (u NULL), of another
- * kind, or a wrong one; the hint says which setting is missing. HF_ECORRUPT: not as it was
- * written. HF_ENOTSUP: of a newer format. */
+/* Opens what hf_wrap_print has made, and proves all of it, and that it is this run's. HF_EDENIED:
+ * no key (u NULL), of another kind, or a wrong one; the hint says which setting is missing.
+ * HF_ECORRUPT: not as it was written. HF_ENOTSUP: of a newer format. */
 enum hf_rc hf_wrap_open(struct hf_span text, const char *run, const struct hf_unlock *u,
                         struct hf_crypt **ret, struct hf_err *err) HF_MUST_USE;
 

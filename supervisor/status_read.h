@@ -34,8 +34,8 @@ cJSON *hf_status_here(const struct hf_rundir *r);
 
 struct hf_store_cfg;
 
-/* The run as the store of --store knows it, unlocked by the settings' key. HF_ENOTFOUND: no such store, or no
- * attempt of that run in it. */
+/* The run as the store of --store knows it, unlocked by the settings' key. HF_ENOTFOUND: no such
+ * store, or no attempt of that run in it. */
 struct hf_settings;
 enum hf_rc hf_status_far(const struct hf_settings *set, const char *name, cJSON **ret,
                          struct hf_err *err) HF_MUST_USE;
