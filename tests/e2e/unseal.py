@@ -194,8 +194,13 @@ def vectors():
         one = {"name": name, "len": n, "v": keys.v(name, content(n)).hex(),
                "stored_sha256": hashlib.sha256(stored).hexdigest()}
         records.append(one | ({"stored": stored.hex()} if n < 100 else {}))
+    # Whole in every segment, and yet not what the key was made from.
+    name, v = "attempts/000001.json", content(32)
+    head = HEAD + base64.b64encode(v + seal(expand(keys.record, v), b"{}", name.encode())) + b'"'
+    odd = head + b',"sum":"' + hashlib.sha256(head).hexdigest().encode() + b'"}'
     key, passphrase = content(32), "correct horse \u00e4"
     return {"master": master.hex(), "key_id": keys.key_id, "blocks": blocks, "records": records,
+            "refused": {"name": name, "text": odd.decode()},
             "runs": [
                 {"kind": "key-file", "secret": key.hex(),
                  "text": run_text(master, "key-file", key)},

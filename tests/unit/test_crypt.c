@@ -294,6 +294,14 @@ static void a_record_with_a_new_sum_does_not_open(void **state)
         free(made);
         hf_buf_release(&text);
     }
+    const cJSON *odd = hf_json_opt(v->json, "refused");
+    const char *text_of = hf_json_opt_str(odd, "text", "");
+    struct hf_buf none;
+    hf_buf_init(&none, 4096);
+    const char *odd_name = hf_json_opt_str(odd, "name", "");
+    enum hf_rc rc = open_object(v->keys, odd_name, text_of, strlen(text_of), &none);
+    assert_int_equal(rc, HF_ECORRUPT);
+    hf_buf_release(&none);
     /* The body of an equally long text under another's v. */
     char *made[2];
     size_t len = 0;
