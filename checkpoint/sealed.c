@@ -112,6 +112,30 @@ static enum hf_rc open_piece(const struct hf_crypt *k, const char *name, struct 
     return open_body(k, name, body, ret, err);
 }
 
+static bool is_digit64(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
+           c == '/';
+}
+
+/* One text for one body: no space in it, and no bits behind its end. */
+static bool is_base64(const char *text, size_t len, size_t *ret_pad)
+{
+    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    if (len == 0 || len % 4 != 0) {
+        return false;
+    }
+    size_t pad = text[len - 1] != '=' ? 0 : text[len - 2] != '=' ? 1 : 2;
+    for (size_t i = 0; i < len - pad; i++) {
+        if (!is_digit64(text[i])) {
+            return false;
+        }
+    }
+    *ret_pad = pad;
+    size_t beyond = (size_t)(strchr(set, text[len - pad - 1]) - set) & ((1u << (2 * pad)) - 1);
+    return beyond == 0;
+}
+
 enum hf_rc hf_sealed_open(const struct hf_crypt *k, const char *name, struct hf_mspan object,
                           struct hf_buf *ret, struct hf_err *err)
 {
@@ -126,10 +150,9 @@ enum hf_rc hf_sealed_open(const struct hf_crypt *k, const char *name, struct hf_
     /* The closing quote of the body stands before the sum. */
     size_t len = text.len - HEAD_BYTES - SUM_TAIL_BYTES - 1;
     char *from = (char *)object.ptr + HEAD_BYTES;
-    size_t pad = len > 0 && from[len - 1] == '=' ? 1 : 0;
-    pad += pad > 0 && len > 1 && from[len - 2] == '=' ? 1 : 0;
+    size_t pad = 0;
     /* It grows shorter: what is written lies before what is read. */
-    int n = len % 4 == 0 && from[len] == '"'
+    int n = from[len] == '"' && is_base64(from, len, &pad)
                 ? EVP_DecodeBlock((unsigned char *)from, (unsigned char *)from, (int)len)
                 : -1;
     if (n < 0 || (size_t)n < pad) {
