@@ -334,6 +334,10 @@ static void claim_done(void *user, const struct hf_err *err)
     struct hf_sup *sup = p->sup;
     sup->prepare_op = NULL;
     sup->run = p->run;
+    if (sup->run.store != NULL) { /* it is unlocked: what the user gave is not needed any more */
+        hf_unlock_free(sup->key);
+        sup->key = NULL;
+    }
     hf_store_limit_lift(sup->run.store, sup->leaving.notice);
     if (err != NULL) {
         claim_failed(sup, p, err);
