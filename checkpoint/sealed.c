@@ -22,7 +22,8 @@
 #define PIECE_HEAD       "\x50\x2a\x4d\x18\x0c\0\0\0{\"format\":2}"
 #define PIECE_HEAD_BYTES (sizeof(PIECE_HEAD) - 1)
 #define LOG_TAIL         ".log.zst"
-#define SUM_TAIL_BYTES   74 /* ,"sum":"64 digits"} */
+#define SUM_TAIL_BYTES   74   /* ,"sum":"64 digits"} */
+#define ENCODE_BYTES     3072 /* a multiple of 3 */
 #define PLAIN_MAX        ((size_t)1 << 30)
 
 static bool is_log(const char *name)
@@ -48,6 +49,21 @@ static char *make_piece(const struct hf_crypt *k, const char *name, struct hf_sp
     return out;
 }
 
+/* To a place before the body, or to one that overlaps it from below: what is written never reaches
+ * what was not read yet. */
+static void encode(char *to, const unsigned char *body, size_t len)
+{
+    unsigned char part[ENCODE_BYTES];
+    for (size_t done = 0; done < len; done += sizeof(part)) {
+        size_t n = len - done < sizeof(part) ? len - done : sizeof(part);
+        unsigned char out[sizeof(part) / 3 * 4 + 1];
+        memcpy(part, body + done, n);
+        int m = EVP_EncodeBlock(out, part, (int)n);
+        memcpy(to, out, (size_t)m);
+        to += m;
+    }
+}
+
 char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span plain,
                      size_t *ret_len)
 {
@@ -55,13 +71,12 @@ char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span 
         return make_piece(k, name, plain, ret_len);
     }
     size_t len = hf_crypt_record_len(plain.len);
-    unsigned char *body = hf_calloc(1, len);
-    hf_crypt_seal_record(k, name, plain, body);
     char *text = hf_calloc(1, hf_sealed_max(plain.len) + 1);
     memcpy(text, HEAD, HEAD_BYTES);
-    size_t at = HEAD_BYTES;
-    at += (size_t)EVP_EncodeBlock((unsigned char *)text + at, body, (int)len);
-    hf_free(body);
+    size_t at = HEAD_BYTES + base64_len(len);
+    unsigned char *body = (unsigned char *)text + at - len; /* it ends where its base64 will */
+    hf_crypt_seal_record(k, name, plain, body);
+    encode(text + HEAD_BYTES, body, len);
     text[at++] = '"';
     char sum[HF_SHA256_HEX];
     hf_sha256_hex((struct hf_span){.ptr = text, .len = at}, sum);
