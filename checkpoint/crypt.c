@@ -305,11 +305,13 @@ void hf_crypt_seal_record(const struct hf_crypt *k, const char *name, struct hf_
                           unsigned char *out)
 {
     unsigned char key[KEY_BYTES];
-    siv_of(k, name, plain, out);
-    hf_hkdf(k->record, (struct hf_span){.ptr = out, .len = HF_SIV_BYTES}, key);
+    unsigned char siv[HF_SIV_BYTES];
+    siv_of(k, name, plain, siv);
+    hf_hkdf(k->record, (struct hf_span){.ptr = siv, .len = sizeof(siv)}, key);
     if (plain.len > 0) {
-        memcpy(out + HF_SIV_BYTES, plain.ptr, plain.len);
+        memmove(out + HF_SIV_BYTES, plain.ptr, plain.len);
     }
+    memcpy(out, siv, sizeof(siv));
     struct hf_span bound = {.ptr = name, .len = strlen(name)};
     seal_in_place(key, bound, out + HF_SIV_BYTES, plain.len);
     hf_wipe(key, sizeof(key));

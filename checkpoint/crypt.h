@@ -51,8 +51,8 @@ size_t hf_crypt_seal_block(const struct hf_crypt *k, const char *id, const char 
 bool hf_crypt_open_block(const struct hf_crypt *k, const char *id, const char *codec,
                          struct hf_mspan sealed, size_t *ret_len) HF_MUST_USE;
 
-/* The length of a sealed record, and sealing it into `out`, which has as many bytes. It can be
- * opened under this name alone: the key of the object below the run's folder. */
+/* The length of a sealed record, and sealing it into `out`, which has as many bytes and may overlap
+ * `plain`. It can be opened under this name alone: the key of the object below the run's folder. */
 size_t hf_crypt_record_len(size_t plain);
 void hf_crypt_seal_record(const struct hf_crypt *k, const char *name, struct hf_span plain,
                           unsigned char *out);

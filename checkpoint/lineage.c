@@ -475,8 +475,10 @@ enum hf_rc hf_lineage_decide(const struct hf_run *run, const struct hf_call *c,
     char key[HF_KEY_MAX];
     struct hf_buf other;
     hf_buf_init(&other, HF_DECISION_MAX);
-    enum hf_rc rc = hf_obj_create(run, c, hf_key_decision(key, run->name, mine->attempt, number),
-                                  text_span(text), &other, err);
+    char *taken = text;
+    text = NULL;
+    hf_key_decision(key, run->name, mine->attempt, number);
+    enum hf_rc rc = hf_obj_create_text(run, c, key, taken, &other, err);
     if (rc == HF_EEXISTS) {
         rc = lost_to(hf_buf_span(&other), mine, number, err);
     }

@@ -61,11 +61,24 @@ static enum hf_rc get_stored(const struct hf_run *run, const struct hf_call *c, 
     }
 }
 
-static enum hf_rc open_into(const struct hf_run *run, const char *key, const struct hf_buf *stored,
+/* Opens it where it lies; an empty *ret gets that memory, so that there is no second one. */
+static enum hf_rc open_into(const struct hf_run *run, const char *key, struct hf_buf *stored,
                             struct hf_buf *ret, struct hf_err *err)
 {
     struct hf_mspan object = {.ptr = stored->data, .len = stored->len};
-    return hf_sealed_open(run->crypt, name_of(run, key), object, ret, err);
+    struct hf_span plain;
+    HF_TRY(hf_sealed_open(run->crypt, name_of(run, key), object, &plain, err));
+    if (ret->len > 0 || plain.len > ret->max) {
+        return hf_buf_add(ret, plain.ptr, plain.len, err);
+    }
+    memmove(stored->data, plain.ptr, plain.len);
+    hf_free(ret->data);
+    ret->data = hf_realloc(stored->data, plain.len + 1);
+    ret->data[plain.len] = '\0';
+    ret->len = plain.len;
+    ret->cap = plain.len + 1;
+    hf_buf_init(stored, stored->max);
+    return HF_OK;
 }
 
 static void sealed_init(struct hf_buf *b, const struct hf_buf *ret)
@@ -103,16 +116,9 @@ enum hf_rc hf_obj_put_record(const struct hf_run *run, const struct hf_call *c, 
     return hf_store_put(run->store, c, key, sealed, flags, err);
 }
 
-enum hf_rc hf_obj_create(const struct hf_run *run, const struct hf_call *c, const char *key,
-                         struct hf_span data, struct hf_buf *ret_other, struct hf_err *err)
+static enum hf_rc create_sealed(const struct hf_run *run, const struct hf_call *c, const char *key,
+                                struct hf_span sealed, struct hf_buf *ret_other, struct hf_err *err)
 {
-    if (run->crypt == NULL) {
-        return hf_store_create(run->store, c, key, data, ret_other, err);
-    }
-    struct hf_span sealed = {.len = 0};
-    HF_CLEANUP(hf_freep)
-    char *text = hf_sealed_make(run->crypt, name_of(run, key), data, &sealed.len);
-    sealed.ptr = text;
     if (ret_other == NULL) {
         return hf_store_create(run->store, c, key, sealed, NULL, err);
     }
@@ -125,6 +131,32 @@ enum hf_rc hf_obj_create(const struct hf_run *run, const struct hf_call *c, cons
     }
     hf_buf_release(&other);
     return rc;
+}
+
+enum hf_rc hf_obj_create(const struct hf_run *run, const struct hf_call *c, const char *key,
+                         struct hf_span data, struct hf_buf *ret_other, struct hf_err *err)
+{
+    if (run->crypt == NULL) {
+        return hf_store_create(run->store, c, key, data, ret_other, err);
+    }
+    struct hf_span sealed = {.len = 0};
+    HF_CLEANUP(hf_freep)
+    char *text = hf_sealed_make(run->crypt, name_of(run, key), data, &sealed.len);
+    sealed.ptr = text;
+    return create_sealed(run, c, key, sealed, ret_other, err);
+}
+
+enum hf_rc hf_obj_create_text(const struct hf_run *run, const struct hf_call *c, const char *key,
+                              char *text_taken, struct hf_buf *ret_other, struct hf_err *err)
+{
+    HF_CLEANUP(hf_freep) char *text = text_taken;
+    struct hf_span data = {.ptr = text, .len = strlen(text)};
+    if (run->crypt == NULL) {
+        return hf_store_create(run->store, c, key, data, ret_other, err);
+    }
+    text = hf_sealed_take(run->crypt, name_of(run, key), text, &data.len);
+    data.ptr = text;
+    return create_sealed(run, c, key, data, ret_other, err);
 }
 
 enum hf_rc hf_obj_put(const struct hf_run *run, const struct hf_call *c, const char *key,

@@ -26,6 +26,10 @@ enum hf_rc hf_obj_put_record(const struct hf_run *run, const struct hf_call *c, 
 enum hf_rc hf_obj_create(const struct hf_run *run, const struct hf_call *c, const char *key,
                          struct hf_span data, struct hf_buf *ret_other,
                          struct hf_err *err) HF_MUST_USE;
+/* The same of a text that may be very long, and is needed no more. */
+enum hf_rc hf_obj_create_text(const struct hf_run *run, const struct hf_call *c, const char *key,
+                              char *text_taken, struct hf_buf *ret_other,
+                              struct hf_err *err) HF_MUST_USE;
 /* Whether an object has this key; nothing is said about its content. */
 enum hf_rc hf_obj_exists(const struct hf_run *run, const struct hf_call *c, const char *key,
                          bool *ret, struct hf_err *err) HF_MUST_USE;

@@ -38,17 +38,6 @@ static size_t base64_len(size_t n)
     return (n + 2) / 3 * 4;
 }
 
-static char *make_piece(const struct hf_crypt *k, const char *name, struct hf_span plain,
-                        size_t *ret_len)
-{
-    size_t body = hf_crypt_record_len(plain.len);
-    char *out = hf_calloc(1, PIECE_HEAD_BYTES + body);
-    memcpy(out, PIECE_HEAD, PIECE_HEAD_BYTES);
-    hf_crypt_seal_record(k, name, plain, (unsigned char *)out + PIECE_HEAD_BYTES);
-    *ret_len = PIECE_HEAD_BYTES + body;
-    return out;
-}
-
 /* To a place before the body, or to one that overlaps it from below: what is written never reaches
  * what was not read yet. */
 static void encode(char *to, const unsigned char *body, size_t len)
@@ -64,23 +53,50 @@ static void encode(char *to, const unsigned char *body, size_t len)
     }
 }
 
-char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span plain,
-                     size_t *ret_len)
+/* Both: the plain text lies at the beginning of a buffer with room for the whole object. */
+static size_t fill_piece(const struct hf_crypt *k, const char *name, char *text, size_t len)
 {
-    if (is_log(name)) {
-        return make_piece(k, name, plain, ret_len);
-    }
-    size_t len = hf_crypt_record_len(plain.len);
-    char *text = hf_calloc(1, hf_sealed_max(plain.len) + 1);
+    unsigned char *body = (unsigned char *)text + PIECE_HEAD_BYTES;
+    hf_crypt_seal_record(k, name, (struct hf_span){.ptr = text, .len = len}, body);
+    memcpy(text, PIECE_HEAD, PIECE_HEAD_BYTES);
+    return PIECE_HEAD_BYTES + hf_crypt_record_len(len);
+}
+
+static size_t fill_record(const struct hf_crypt *k, const char *name, char *text, size_t len)
+{
+    size_t sealed = hf_crypt_record_len(len);
+    size_t at = HEAD_BYTES + base64_len(sealed);
+    unsigned char *body = (unsigned char *)text + at - sealed; /* it ends where its base64 will */
+    hf_crypt_seal_record(k, name, (struct hf_span){.ptr = text, .len = len}, body);
     memcpy(text, HEAD, HEAD_BYTES);
-    size_t at = HEAD_BYTES + base64_len(len);
-    unsigned char *body = (unsigned char *)text + at - len; /* it ends where its base64 will */
-    hf_crypt_seal_record(k, name, plain, body);
-    encode(text + HEAD_BYTES, body, len);
+    encode(text + HEAD_BYTES, body, sealed);
     text[at++] = '"';
     char sum[HF_SHA256_HEX];
     hf_sha256_hex((struct hf_span){.ptr = text, .len = at}, sum);
-    *ret_len = at + (size_t)snprintf(text + at, SUM_TAIL_BYTES + 1, ",\"sum\":\"%s\"}", sum);
+    return at + (size_t)snprintf(text + at, SUM_TAIL_BYTES + 1, ",\"sum\":\"%s\"}", sum);
+}
+
+static size_t fill(const struct hf_crypt *k, const char *name, char *text, size_t len)
+{
+    return is_log(name) ? fill_piece(k, name, text, len) : fill_record(k, name, text, len);
+}
+
+char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span plain,
+                     size_t *ret_len)
+{
+    char *text = hf_calloc(1, hf_sealed_max(plain.len) + 1);
+    if (plain.len > 0) {
+        memcpy(text, plain.ptr, plain.len);
+    }
+    *ret_len = fill(k, name, text, plain.len);
+    return text;
+}
+
+char *hf_sealed_take(const struct hf_crypt *k, const char *name, char *text_taken, size_t *ret_len)
+{
+    size_t len = strlen(text_taken);
+    char *text = hf_realloc(text_taken, hf_sealed_max(len) + 1);
+    *ret_len = fill(k, name, text, len);
     return text;
 }
 
@@ -96,15 +112,14 @@ bool hf_sealed_is(struct hf_span text)
 }
 
 static enum hf_rc open_body(const struct hf_crypt *k, const char *name, struct hf_mspan body,
-                            struct hf_buf *ret, struct hf_err *err)
+                            struct hf_span *ret, struct hf_err *err)
 {
-    struct hf_span plain;
-    if (!hf_crypt_open_record(k, name, body, &plain)) {
+    if (!hf_crypt_open_record(k, name, body, ret)) {
         return hf_fail(err, HF_ECORRUPT,
                        "it does not open with the run's key: it is damaged, or "
                        "lies in another's place");
     }
-    return hf_buf_add(ret, plain.ptr, plain.len, err);
+    return HF_OK;
 }
 
 /* Not as this version writes it: newer, damaged, or never encrypted. */
@@ -117,7 +132,7 @@ static enum hf_rc refuse(struct hf_span text, struct hf_err *err)
 }
 
 static enum hf_rc open_piece(const struct hf_crypt *k, const char *name, struct hf_mspan object,
-                             struct hf_buf *ret, struct hf_err *err)
+                             struct hf_span *ret, struct hf_err *err)
 {
     if (object.len < PIECE_HEAD_BYTES || memcmp(object.ptr, PIECE_HEAD, PIECE_HEAD_BYTES) != 0) {
         return hf_fail(err, HF_ECORRUPT, "it does not begin as an encrypted log piece");
@@ -152,7 +167,7 @@ static bool is_base64(const char *text, size_t len, size_t *ret_pad)
 }
 
 enum hf_rc hf_sealed_open(const struct hf_crypt *k, const char *name, struct hf_mspan object,
-                          struct hf_buf *ret, struct hf_err *err)
+                          struct hf_span *ret, struct hf_err *err)
 {
     if (is_log(name)) {
         return open_piece(k, name, object, ret, err);

@@ -13,16 +13,17 @@
 #define HF_FEATURE_ENCRYPTED "encrypted"
 
 /* The object for a record or log piece; `name` is its key below the run's folder and says which it
- * is. Owned by the caller (hf_free), *ret_len bytes. */
+ * is. Owned by the caller (hf_free), *ret_len bytes. The second takes a text (from hf_calloc or
+ * the like) and needs no room beside it. */
 char *hf_sealed_make(const struct hf_crypt *k, const char *name, struct hf_span plain,
                      size_t *ret_len);
+char *hf_sealed_take(const struct hf_crypt *k, const char *name, char *text_taken, size_t *ret_len);
 /* As many bytes as an object can have of which the plain text has `plain`. */
 size_t hf_sealed_max(size_t plain);
-/* Opens it in place, and appends the plain text to *ret. HF_ECORRUPT: damaged, not encrypted, or
- * sealed under another name or key. HF_ENOTSUP: of a newer format. HF_EFULL: more than *ret
- * takes. */
+/* Opens it in place: *ret is the part of `object` with the plain text. HF_ECORRUPT: damaged, not
+ * encrypted, or sealed under another name or key. HF_ENOTSUP: of a newer format. */
 enum hf_rc hf_sealed_open(const struct hf_crypt *k, const char *name, struct hf_mspan object,
-                          struct hf_buf *ret, struct hf_err *err) HF_MUST_USE;
+                          struct hf_span *ret, struct hf_err *err) HF_MUST_USE;
 
 /* Whether a text looks like a sealed record: for a hint to who has no key. */
 bool hf_sealed_is(struct hf_span text);

@@ -118,7 +118,10 @@ static enum hf_rc open_object(const struct hf_crypt *k, const char *name, const 
 {
     char *copy = malloc(len > 0 ? len : 1);
     memcpy(copy, object, len);
-    enum hf_rc rc = hf_sealed_open(k, name, (struct hf_mspan){.ptr = copy, .len = len}, ret, NULL);
+    struct hf_span plain;
+    struct hf_mspan span = {.ptr = copy, .len = len};
+    enum hf_rc rc = hf_sealed_open(k, name, span, &plain, NULL);
+    rc = rc == HF_OK ? hf_buf_add(ret, plain.ptr, plain.len, NULL) : rc;
     free(copy);
     return rc;
 }
@@ -136,6 +139,15 @@ static void records_are_as_another_program_seals_them(void **state)
         size_t len = 0;
         char *made = hf_sealed_make(v->keys, name, (struct hf_span){.ptr = plain, .len = n}, &len);
         is_hash(made, len, hf_json_opt_str(row, "stored_sha256", ""));
+        char letters[] = "a text without a NUL";
+        size_t lengths[2];
+        struct hf_span words = {.ptr = letters, .len = sizeof(letters) - 1};
+        char *copied = hf_sealed_make(v->keys, name, words, &lengths[0]);
+        char *taken = hf_sealed_take(v->keys, name, strdup(letters), &lengths[1]);
+        assert_int_equal(lengths[0], lengths[1]);
+        assert_memory_equal(copied, taken, lengths[0]);
+        free(copied);
+        free(taken);
         assert_true(len <= hf_sealed_max(n));
         struct hf_buf text;
         hf_buf_init(&text, n);
