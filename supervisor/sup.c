@@ -215,7 +215,6 @@ static enum hf_rc sup_init(struct hf_sup *sup, struct hf_cmd_ctx *ctx, struct hf
     sup->log_pool = hf_pool_new(&sup->loop, "hf-logs", 1, 4);
     choose_provider(sup);
     honour_disabled(sup);
-    HF_TRY(hf_keysource_load(ctx->settings, &sup->key, err));
     HF_TRY(who_and_where(sup, err));
     hf_watchdir_paths(sup->folder, hf_set_list(ctx->settings, HF_SET_CHECKPOINT_DIR),
                       &sup->watch_dirs);
@@ -290,6 +289,12 @@ int hf_sup_run(struct hf_cmd_ctx *ctx)
 {
     struct hf_sup *sup = HF_NEW(struct hf_sup);
     struct hf_err err = {0};
+    /* Before anything of ours has a descriptor that could be taken for the user's. */
+    if (hf_keysource_load(ctx->settings, &sup->key, &err) != HF_OK) {
+        hf_log_err(ctx->log, HF_LOG_ERROR, &err, "nothing was started");
+        hf_free(sup);
+        return HF_EXIT_OWN;
+    }
     if (sup_init(sup, ctx, &err) != HF_OK) {
         hf_log_err(&sup->log, HF_LOG_ERROR, &err, "nothing was started");
         sup->exit_status = HF_EXIT_OWN;
