@@ -3,15 +3,18 @@
 nothing of theirs to be seen in the store or around the command; keys are proved before anything
 starts (STORAGE.md 9, rows 20 to 23)."""
 import hashlib
+import itertools
 import json
 import os
 import shutil
 
 import pytest
 
+import objects as objects_of
 import unseal
 from reader import Damaged, Reader
 from support import TOP, loop_digest, shell, trainer
+from test_stores import keys_env
 
 DATA = TOP / "tests" / "data"
 STEPS = 60
@@ -226,6 +229,31 @@ def test_a_moved_manifest_is_no_checkpoint(hf, store, key):
     child = hf.call("ckpt", "verify", "r", status=1)
     assert f"1-{newest['number']}: DAMAGED" in child.out
     assert child.out.count("DAMAGED") == 1
+
+
+def test_what_is_sent_again_is_the_same(hf, key):
+    """An object store (simulated) that fails and loses replies: whatever is put again under a key
+    is the same to the byte, and no request shows anything."""
+    faulty = objects_of.Faulty()
+    try:
+        hf.env.update(keys_env(faulty.url), HOLDFAST_KEY_FILE=str(key))
+        turn = itertools.count(1)
+        faulty.plan = lambda ask: "lost" if next(turn) % 3 == 0 else None
+        command = ["sh", "-c", 'echo planted-$((1000 + 1)); exec "$@"', "sh",
+                   *looped(hf, "--pad", 70000, steps=100000)]
+        child = hf.preempt(command, "--block-size=64KiB", "--grace=60s")
+        assert child.status == 75, child.err
+        faulty.plan = lambda ask: None
+        assert "whole" in hf.call("ckpt", "verify", "r").out
+        put = {}
+        for ask in faulty.asked:
+            assert b"planted-1001" not in ask.body and b"rank0" not in ask.body, ask.key
+            if ask.method == "PUT" and not ask.key.endswith(".alive") and "probe" not in ask.key:
+                put.setdefault(ask.key, []).append(ask.body)
+        assert max(map(len, put.values())) > 1
+        assert {len(set(bodies)) for bodies in put.values()} == {1}
+    finally:
+        faulty.stop()
 
 
 def test_stored_vectors_are_those_of_the_document():
