@@ -12,12 +12,13 @@
 
 #include "base/hash.h"
 
-static void to_hex(const unsigned char *data, size_t len, char *out)
+void hf_to_hex(const void *data, size_t len, char *out)
 {
+    const unsigned char *from = data;
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < len; i++) {
-        out[2 * i] = digits[data[i] >> 4];
-        out[2 * i + 1] = digits[data[i] & 15];
+        out[2 * i] = digits[from[i] >> 4];
+        out[2 * i + 1] = digits[from[i] & 15];
     }
     out[2 * len] = '\0';
 }
@@ -49,7 +50,7 @@ void hf_sha256_end(struct hf_sha256 *h, char ret_hex[HF_SHA256_HEX])
     check(EVP_DigestFinal_ex(h->ctx, md, &len) == 1 && len == 32, "SHA-256");
     EVP_MD_CTX_free(h->ctx);
     h->ctx = NULL;
-    to_hex(md, len, ret_hex);
+    hf_to_hex(md, len, ret_hex);
 }
 
 void hf_sha256_hex(struct hf_span data, char ret_hex[HF_SHA256_HEX])
@@ -60,7 +61,7 @@ void hf_sha256_hex(struct hf_span data, char ret_hex[HF_SHA256_HEX])
     hf_sha256_end(&h, ret_hex);
 }
 
-static void random_bytes(void *out, size_t len)
+void hf_random(void *out, size_t len)
 {
     unsigned char *p = out;
     while (len > 0) {
@@ -96,13 +97,13 @@ void hf_random_hex(size_t n, char *ret_hex)
 {
     unsigned char raw[64];
     check(n <= sizeof(raw), "a random text of that length");
-    random_bytes(raw, n);
-    to_hex(raw, n, ret_hex);
+    hf_random(raw, n);
+    hf_to_hex(raw, n, ret_hex);
 }
 
 uint64_t hf_random_u64(void)
 {
     uint64_t v = 0;
-    random_bytes(&v, sizeof(v));
+    hf_random(&v, sizeof(v));
     return v;
 }

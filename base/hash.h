@@ -27,5 +27,8 @@ bool hf_all_zero(struct hf_span data);
  * none. */
 void hf_random_hex(size_t n, char *ret_hex);
 uint64_t hf_random_u64(void);
+void hf_random(void *out, size_t len);
+/* 2*len lower-case digits and NUL. */
+void hf_to_hex(const void *data, size_t len, char *out);
 
 #endif

@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "checkpoint/build.h"
+#include "checkpoint/crypt.h"
 #include "checkpoint/lanes.h"
 #include "checkpoint/objects.h"
 
@@ -286,7 +287,8 @@ static enum hf_rc do_block(void *user, struct hf_lane *lane, size_t index, struc
     struct building *b = user;
     uint32_t block = b->wanted[index];
     if (hf_block_is_zero(&b->m->blocks[block])) {
-        return hf_block_check_zero(&b->m->blocks[block], err); /* the new file is zeros there */
+        return hf_block_check_zero(b->run, &b->m->blocks[block],
+                                   err); /* the new file is zeros there */
     }
     enum hf_rc rc = hf_block_fetch(b->run, b->call, &b->m->blocks[block], &lane->buf, err);
     if (rc != HF_OK) {
@@ -304,7 +306,7 @@ static enum hf_rc fetch_all(struct building *b, struct hf_err *err)
     struct hf_lanes lanes = {.name = "restore",
                              .call = b->call,
                              .items = b->n_wanted,
-                             .buf_bytes = (size_t)b->longest,
+                             .buf_bytes = (size_t)hf_stored_len(b->run->crypt, b->longest),
                              .item = do_block,
                              .user = b};
     return hf_lanes_run(&lanes, err);

@@ -36,8 +36,8 @@ enum hf_rc hf_lineage_beat(const struct hf_run *run, const struct hf_call *c,
     HF_CLEANUP(hf_freep) char *text = hf_record_print(json);
     char key[HF_KEY_MAX];
     struct hf_span data = {.ptr = text, .len = strlen(text)};
-    HF_TRY(hf_store_put(run->store, c, hf_key_alive(key, run->name, mine->attempt), data,
-                        HF_PUT_NO_SYNC, err));
+    HF_TRY(hf_obj_put_record(run, c, hf_key_alive(key, run->name, mine->attempt), data,
+                             HF_PUT_NO_SYNC, err));
     return hf_lineage_superseded(run, c, mine->attempt, ret_superseded, err);
 }
 
@@ -103,8 +103,7 @@ enum hf_rc hf_lineage_end(const struct hf_run *run, const struct hf_call *c, uin
     HF_CLEANUP(hf_freep) char *text = hf_end_print(end);
     char key[HF_KEY_MAX];
     struct hf_span data = {.ptr = text, .len = strlen(text)};
-    enum hf_rc rc =
-        hf_store_create(run->store, c, hf_key_end(key, run->name, attempt), data, NULL, err);
+    enum hf_rc rc = hf_obj_create(run, c, hf_key_end(key, run->name, attempt), data, NULL, err);
     if (rc != HF_EEXISTS) {
         return rc == HF_OK ? rc : hf_wrap(err, rc, "recording the end of attempt %u", attempt);
     }

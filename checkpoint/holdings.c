@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/crypt.h"
 #include "checkpoint/holdings.h"
 #include "checkpoint/objects.h"
 #include "checkpoint/pin.h"
@@ -231,9 +232,8 @@ static enum hf_rc mark(const struct hf_holdings *h, const struct hf_retain_row *
     HF_CLEANUP(hf_freep) char *text = hf_record_print(json);
     char key[HF_KEY_MAX];
     struct hf_span data = {.ptr = text, .len = strlen(text)};
-    enum hf_rc rc =
-        hf_store_create(h->run->store, h->call,
-                        hf_key_retired(key, h->run->name, r->attempt, r->number), data, NULL, err);
+    enum hf_rc rc = hf_obj_create(
+        h->run, h->call, hf_key_retired(key, h->run->name, r->attempt, r->number), data, NULL, err);
     return rc == HF_EEXISTS ? HF_OK : rc;
 }
 
@@ -323,7 +323,7 @@ static bool see_block(void *user, const char *key, uint64_t bytes)
     }
     struct hf_seen_block *seen = find_seen(h, &b);
     if (seen != NULL) {
-        seen->stored = bytes == seen->block->len;
+        seen->stored = bytes == hf_stored_len(h->run->crypt, seen->block->len);
         return true;
     }
     if (!is_over(h, attempt, number)) {

@@ -98,7 +98,7 @@ enum hf_rc hf_lineage_claim(const struct hf_run *run, const struct hf_call *c,
     char key[HF_KEY_MAX];
     HF_CLEANUP(hf_freep) char *text = hf_claim_print(claim);
     enum hf_rc rc =
-        hf_store_create(run->store, c, hf_key_claim(key, run->name, n), text_span(text), NULL, err);
+        hf_obj_create(run, c, hf_key_claim(key, run->name, n), text_span(text), NULL, err);
     return rc == HF_OK ? rc : hf_wrap(err, rc, "claiming attempt %u", n);
 }
 
@@ -161,8 +161,8 @@ static enum hf_rc seal_one(const struct hf_run *run, const struct hf_call *c,
             return HF_OK;
         }
         char key[HF_KEY_MAX];
-        enum hf_rc rc = hf_store_create(run->store, c, hf_key_decision(key, run->name, attempt, n),
-                                        text_span(text), NULL, err);
+        enum hf_rc rc = hf_obj_create(run, c, hf_key_decision(key, run->name, attempt, n),
+                                      text_span(text), NULL, err);
         if (rc != HF_EEXISTS) {
             return rc; /* else the owner, or another claimant, was first: look again */
         }
@@ -419,8 +419,8 @@ enum hf_rc hf_lineage_put_base(const struct hf_run *run, const struct hf_call *c
     HF_CLEANUP(hf_freep) char *text = hf_record_add_sum(hf_record_print(json));
     char key[HF_KEY_MAX];
     /* Evidence, not rule: the command does not wait for the disk because of it. */
-    enum hf_rc rc = hf_store_put(run->store, c, hf_key_base(key, run->name, mine->attempt),
-                                 text_span(text), HF_PUT_CREATE_ONLY | HF_PUT_NO_SYNC, err);
+    enum hf_rc rc = hf_obj_put_record(run, c, hf_key_base(key, run->name, mine->attempt),
+                                      text_span(text), HF_PUT_CREATE_ONLY | HF_PUT_NO_SYNC, err);
     return rc == HF_EEXISTS || rc == HF_ENOTSUP ? HF_OK : rc;
 }
 
@@ -475,9 +475,10 @@ enum hf_rc hf_lineage_decide(const struct hf_run *run, const struct hf_call *c,
     char key[HF_KEY_MAX];
     struct hf_buf other;
     hf_buf_init(&other, HF_DECISION_MAX);
-    enum hf_rc rc =
-        hf_store_create(run->store, c, hf_key_decision(key, run->name, mine->attempt, number),
-                        text_span(text), &other, err);
+    char *taken = text;
+    text = NULL;
+    hf_key_decision(key, run->name, mine->attempt, number);
+    enum hf_rc rc = hf_obj_create_text(run, c, key, taken, &other, err);
     if (rc == HF_EEXISTS) {
         rc = lost_to(hf_buf_span(&other), mine, number, err);
     }

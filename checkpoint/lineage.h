@@ -10,16 +10,30 @@
 #include "checkpoint/manifest.h"
 #include "cloud/store.h"
 
-/* A run in an opened store. Borrowed pointers; immutable while in use. */
+/* A run in an opened store. Immutable while in use; who opened it closes it. */
+struct hf_crypt;
+struct hf_unlock;
 struct hf_run {
     struct hf_store *store;
     const char *name;
+    struct hf_crypt *crypt; /* NULL: it is not encrypted */
 };
+/* Closes the store and forgets the keys; the name is borrowed. */
+void hf_run_close(struct hf_run *run);
 
 /* Opens or creates run.json (create-only) and probes the store's create-only put. HF_ENOTSUP:
  * the run was written by a newer format. *ret_created (may be NULL): it was not there before. */
 enum hf_rc hf_run_open(const struct hf_run *run, const struct hf_call *c, bool *ret_created,
                        struct hf_err *err) HF_MUST_USE;
+/* The same for a run that is encrypted, or is to be (`key` is what the user gives; NULL: it is
+ * not): fills run->crypt. HF_EDENIED: the key is missing or wrong. HF_EINVAL: the run was begun
+ * without encryption. HF_ECORRUPT: its run.json, which holds the key, is damaged or gone. */
+enum hf_rc hf_run_begin(struct hf_run *run, const struct hf_unlock *key, const struct hf_call *c,
+                        struct hf_err *err) HF_MUST_USE;
+/* For who only looks: reads run.json and writes nothing. A run that has none is as if it were not
+ * encrypted. */
+enum hf_rc hf_run_unlock(struct hf_run *run, const struct hf_unlock *key, const struct hf_call *c,
+                         struct hf_err *err) HF_MUST_USE;
 
 /* Reads one claim; HF_ENOTFOUND: the number is free. */
 enum hf_rc hf_lineage_get_claim(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,

@@ -158,7 +158,7 @@ enum hf_rc hf_log_put(const struct hf_run *run, const struct hf_call *c,
     hf_key_log(key, run->name, piece->attempt, piece->number);
     enum hf_rc rc = hf_log_pack(piece, raw, &object, err);
     if (rc == HF_OK) {
-        rc = hf_store_create(run->store, c, key, hf_buf_span(&object), &other, err);
+        rc = hf_obj_create(run, c, key, hf_buf_span(&object), &other, err);
     }
     if (rc == HF_EEXISTS) {
         struct hf_log_piece there = {.attempt = piece->attempt, .number = piece->number};

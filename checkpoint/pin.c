@@ -44,7 +44,8 @@ enum hf_rc hf_pin_get(const struct hf_run *run, const struct hf_call *c, uint32_
         hf_buf_init(&text, HF_RECORD_MAX);
         enum hf_rc rc =
             hf_obj_get(run, c, hf_key_pin(key, run->name, attempt, number, n + 1), &text, &why);
-        if (rc == HF_OK || rc == HF_EFULL) {
+        bool there = rc == HF_OK || rc == HF_EFULL || rc == HF_ECORRUPT;
+        if (there) {
             state = read_state(hf_buf_span(&text));
         }
         hf_buf_release(&text);
@@ -53,7 +54,7 @@ enum hf_rc hf_pin_get(const struct hf_run *run, const struct hf_call *c, uint32_
             *ret_n = n;
             return HF_OK;
         }
-        if (rc != HF_OK && rc != HF_EFULL) {
+        if (!there) {
             return hf_err_give(err, &why);
         }
     }
@@ -72,8 +73,7 @@ static enum hf_rc put(const struct hf_run *run, const struct hf_call *c, uint32_
     HF_CLEANUP(hf_freep) char *text = hf_record_add_sum(hf_record_print(json));
     char key[HF_KEY_MAX];
     struct hf_span data = {.ptr = text, .len = strlen(text)};
-    return hf_store_create(run->store, c, hf_key_pin(key, run->name, attempt, number, n), data,
-                           NULL, err);
+    return hf_obj_create(run, c, hf_key_pin(key, run->name, attempt, number, n), data, NULL, err);
 }
 
 static enum hf_rc check_there(const struct hf_run *run, const struct hf_call *c, uint32_t attempt,

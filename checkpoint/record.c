@@ -10,8 +10,11 @@
 
 #include "base/hash.h"
 #include "checkpoint/record.h"
+#include "checkpoint/sealed.h"
 
 #define FORMAT 1
+
+static const char remedy[] = "A newer Holdfast wrote this; use one at least as new.";
 
 #define SUM_HEAD       ",\"sum\":\""
 #define SUM_HEAD_BYTES (sizeof(SUM_HEAD) - 1)
@@ -59,9 +62,19 @@ enum hf_rc hf_record_check_sum(struct hf_span text, struct hf_err *err)
                : hf_fail(err, HF_ECORRUPT, "it is not what its checksum says");
 }
 
-enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_err *err)
+static enum hf_rc unknown_feature(const char *name, struct hf_err *err)
 {
-    static const char remedy[] = "A newer Holdfast wrote this; use one at least as new.";
+    if (strcmp(name, HF_FEATURE_ENCRYPTED) == 0) {
+        enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "it is encrypted, and no key is given");
+        return hf_hint(err, rc, "Give the run's key: --key-file or --key-passphrase-file.");
+    }
+    enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "the feature '%s' is not known here", name);
+    return hf_hint(err, rc, "%s", remedy);
+}
+
+static enum hf_rc check_frame(const cJSON *json, const char *type, const char *feature,
+                              struct hf_err *err)
+{
     if (!cJSON_IsObject(json)) {
         return hf_fail(err, HF_ECORRUPT, "not a JSON object");
     }
@@ -73,10 +86,13 @@ enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_
     }
     const cJSON *features = NULL;
     HF_TRY(hf_json_get_arr(json, "features", &features, err));
-    if (features->child != NULL) {
-        const char *name = cJSON_IsString(features->child) ? features->child->valuestring : "?";
-        enum hf_rc rc = hf_fail(err, HF_ENOTSUP, "the feature '%s' is not known here", name);
-        return hf_hint(err, rc, "%s", remedy);
+    const cJSON *one = NULL;
+    cJSON_ArrayForEach(one, features)
+    {
+        const char *name = cJSON_IsString(one) ? one->valuestring : "?";
+        if (feature == NULL || strcmp(name, feature) != 0) {
+            return unknown_feature(name, err);
+        }
     }
     const char *is = NULL;
     HF_TRY(hf_json_get_str(json, "type", &is, err));
@@ -84,6 +100,11 @@ enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_
         return hf_fail(err, HF_ECORRUPT, "a record of type '%s', and not '%s'", is, type);
     }
     return HF_OK;
+}
+
+enum hf_rc hf_record_check_frame(const cJSON *json, const char *type, struct hf_err *err)
+{
+    return check_frame(json, type, NULL, err);
 }
 
 enum hf_rc hf_record_check_text(struct hf_span text, struct hf_err *err)
@@ -101,19 +122,25 @@ enum hf_rc hf_record_check_text(struct hf_span text, struct hf_err *err)
     return HF_OK;
 }
 
-enum hf_rc hf_record_parse(struct hf_span text, size_t max_bytes, const char *type, cJSON **ret,
-                           struct hf_err *err)
+enum hf_rc hf_record_parse_with(struct hf_span text, size_t max_bytes, const char *type,
+                                const char *feature, cJSON **ret, struct hf_err *err)
 {
     HF_TRY(hf_record_check_text(text, err));
     cJSON *json = NULL;
     HF_TRY(hf_json_parse(text, max_bytes, &json, err));
-    enum hf_rc rc = hf_record_check_frame(json, type, err);
+    enum hf_rc rc = check_frame(json, type, feature, err);
     if (rc != HF_OK) {
         hf_json_free(json);
         return rc;
     }
     *ret = json;
     return HF_OK;
+}
+
+enum hf_rc hf_record_parse(struct hf_span text, size_t max_bytes, const char *type, cJSON **ret,
+                           struct hf_err *err)
+{
+    return hf_record_parse_with(text, max_bytes, type, NULL, ret, err);
 }
 
 enum hf_rc hf_record_hex(const cJSON *obj, const char *key, char *out, size_t len,

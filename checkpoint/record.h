@@ -18,6 +18,9 @@ char *hf_record_print(cJSON *json_taken);
 /* Parses and checks the frame. type NULL: any. HF_ENOTSUP: a newer format or an unknown feature. */
 enum hf_rc hf_record_parse(struct hf_span text, size_t max_bytes, const char *type, cJSON **ret,
                            struct hf_err *err) HF_MUST_USE;
+/* The same of a record that may have this one feature. */
+enum hf_rc hf_record_parse_with(struct hf_span text, size_t max_bytes, const char *type,
+                                const char *feature, cJSON **ret, struct hf_err *err) HF_MUST_USE;
 
 /* Its two halves, for a text that is parsed in pieces. An escaped NUL is refused (HF_ECORRUPT):
  * cJSON would end the string there, and a name would be another than the text says. */

@@ -19,6 +19,7 @@
 #include "base/fsx.h"
 #include "base/hash.h"
 #include "checkpoint/build.h"
+#include "checkpoint/crypt.h"
 #include "checkpoint/fileset.h"
 #include "checkpoint/lanes.h"
 #include "checkpoint/objects.h"
@@ -74,6 +75,7 @@ static enum hf_rc remove_leftovers(const char *path, struct hf_err *err)
 
 /* The comparison of what lies at a root with what the manifest says. */
 struct compare {
+    const struct hf_run *run;
     const struct hf_manifest *m;
     const char *root;
     uint32_t first, end; /* the root's files */
@@ -147,7 +149,7 @@ static enum hf_rc compare_piece(void *user, struct hf_lane *lane, size_t index, 
         return HF_OK;
     }
     if (had) {
-        hf_sha256_hex(data, id);
+        hf_block_id(cmp->run->crypt, data, id);
     }
     if (strcmp(id, b->id) != 0) {
         atomic_store(&cmp->differs, true);
@@ -201,8 +203,9 @@ static enum hf_rc compare_root(const struct hf_call *c, struct compare *cmp, boo
     return HF_OK;
 }
 
-static enum hf_rc look_at_roots(const struct hf_call *c, const struct hf_manifest *m,
-                                struct hf_site *sites, uint64_t *ret_kept, struct hf_err *err)
+static enum hf_rc look_at_roots(const struct hf_run *run, const struct hf_call *c,
+                                const struct hf_manifest *m, struct hf_site *sites,
+                                uint64_t *ret_kept, struct hf_err *err)
 {
     uint32_t first = 0;
     for (uint32_t r = 0; r < m->n_roots; r++) {
@@ -214,7 +217,7 @@ static enum hf_rc look_at_roots(const struct hf_call *c, const struct hf_manifes
         HF_CLEANUP(hf_freep) char *folder = folder_of(path);
         HF_TRY(hf_fs_mkdirs(folder, 0777, err));
         HF_TRY(remove_leftovers(path, err));
-        struct compare cmp = {.m = m, .root = path, .first = first, .end = end};
+        struct compare cmp = {.run = run, .m = m, .root = path, .first = first, .end = end};
         enum hf_rc rc = compare_root(c, &cmp, &sites[r].skip, err);
         *ret_kept += rc == HF_OK && sites[r].skip ? cmp.bytes : 0;
         hf_free(cmp.pieces);
@@ -293,7 +296,7 @@ static enum hf_rc restore(const struct hf_run *run, const struct hf_call *c,
                           const struct hf_manifest *m, struct hf_site *sites,
                           struct hf_restore_report *report, struct hf_err *err)
 {
-    HF_TRY(look_at_roots(c, m, sites, &report->bytes_kept, err));
+    HF_TRY(look_at_roots(run, c, m, sites, &report->bytes_kept, err));
     HF_TRY(hf_build(run, c, m, sites, &report->bytes, err));
     /* The last look at the cancel flag: from here on it is a few renames. */
     HF_TRY(hf_call_check(c, err));
@@ -349,7 +352,7 @@ static enum hf_rc verify_block(void *user, struct hf_lane *lane, size_t index, s
     struct verifying *v = user;
     const struct hf_block *b = &v->m->blocks[index];
     if (hf_block_is_zero(b)) {
-        HF_TRY(hf_block_check_zero(b, err));
+        HF_TRY(hf_block_check_zero(v->run, b, err));
     } else {
         HF_TRY(hf_block_fetch(v->run, v->call, b, &lane->buf, err));
     }
@@ -369,7 +372,7 @@ enum hf_rc hf_verify(const struct hf_run *run, const struct hf_call *c, const st
     struct hf_lanes lanes = {.name = "verify",
                              .call = c,
                              .items = m->n_blocks,
-                             .buf_bytes = (size_t)longest,
+                             .buf_bytes = (size_t)hf_stored_len(run->crypt, longest),
                              .item = verify_block,
                              .user = &v};
     HF_TRY(hf_lanes_run(&lanes, err));

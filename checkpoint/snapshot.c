@@ -16,6 +16,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "checkpoint/crypt.h"
 #include "checkpoint/lanes.h"
 #include "checkpoint/objects.h"
 #include "checkpoint/snapshot.h"
@@ -118,11 +119,13 @@ static enum hf_rc read_piece(const char *path, const struct hf_entry *e, uint64_
     return HF_OK;
 }
 
-static enum hf_rc send_piece(struct reading *r, const char *id, struct hf_span data,
+/* Puts the bytes at the beginning of the lane's room, which are sealed there first where the run
+ * is encrypted. */
+static enum hf_rc send_piece(struct reading *r, const char *id, struct hf_lane *lane, size_t len,
                              struct hf_err *err)
 {
     const struct hf_snapshot_in *in = r->in;
-    struct hf_block b = {.len = data.len, .codec = "raw"};
+    struct hf_block b = {.len = len, .codec = "raw"};
     memcpy(b.id, id, sizeof(b.id));
     memcpy(b.where, in->where, strlen(in->where) + 1);
     if (!hf_blocks_claim(in->blocks, &b)) {
@@ -130,21 +133,26 @@ static enum hf_rc send_piece(struct reading *r, const char *id, struct hf_span d
     }
     char key[HF_KEY_MAX];
     const struct hf_run *run = in->save->run;
+    struct hf_span data = {.ptr = lane->room.ptr, .len = len};
+    if (run->crypt != NULL) {
+        data.len = hf_crypt_seal_block(run->crypt, b.id, b.codec, lane->room, len);
+    }
     HF_TRY(hf_obj_put(run, in->call, hf_key_block(key, run->name, &b), data, HF_PUT_REPLACE, err));
-    atomic_fetch_add(&r->sent, data.len);
+    atomic_fetch_add(&r->sent, len);
     return HF_OK;
 }
 
 /* The id of so many zeros; that of a whole block is worked out once. */
 static void zero_id(struct reading *r, uint64_t len, char id[HF_ID_STRLEN])
 {
+    const struct hf_crypt *crypt = r->in->save->run->crypt;
     if (len != r->in->block_bytes) {
-        hf_sha256_zeros(len, id);
+        hf_block_id_zeros(crypt, len, id);
         return;
     }
     pthread_mutex_lock(&r->zero_lock);
     if (r->zero_id[0] == '\0') {
-        hf_sha256_zeros(len, r->zero_id);
+        hf_block_id_zeros(crypt, len, r->zero_id);
     }
     memcpy(id, r->zero_id, HF_ID_STRLEN);
     pthread_mutex_unlock(&r->zero_lock);
@@ -185,8 +193,8 @@ static enum hf_rc do_piece(void *user, struct hf_lane *lane, size_t index, struc
     if (found.hole || hf_all_zero(data)) {
         name_zeros(r, len, id);
     } else {
-        hf_sha256_hex(data, id);
-        HF_TRY(send_piece(r, id, data, err));
+        hf_block_id(r->in->save->run->crypt, data, id);
+        HF_TRY(send_piece(r, id, lane, data.len, err));
     }
     if (r->in->save->progress_bytes != NULL) {
         atomic_fetch_add(r->in->save->progress_bytes, len);
@@ -225,7 +233,7 @@ static enum hf_rc read_pieces(struct reading *r, struct hf_err *err)
                              .call = r->in->call,
                              .items = r->n_pieces,
                              .lanes = r->in->save->lanes,
-                             .room_bytes = (size_t)room,
+                             .room_bytes = (size_t)hf_stored_len(r->in->save->run->crypt, room),
                              .item = do_piece,
                              .user = r};
     enum hf_rc rc = hf_lanes_run(&lanes, err);

@@ -19,7 +19,7 @@ static enum hf_rc read_row(const struct hf_run *run, const struct hf_call *c,
         hf_obj_get(run, c, hf_key_decision(key, run->name, row->attempt, row->number), &text, err);
     row->stored_bytes = text.len;
     *d = (struct hf_decision){.kind = HF_DECISION_ABORT};
-    if (rc == HF_OK || rc == HF_EFULL || rc == HF_ENOTFOUND) {
+    if (rc == HF_OK || rc == HF_EFULL || rc == HF_ENOTFOUND || rc == HF_ECORRUPT) {
         row->damaged = rc != HF_OK || hf_record_check_sum(hf_buf_span(&text), NULL) != HF_OK ||
                        hf_decision_parse(hf_buf_span(&text), d, NULL) != HF_OK;
         rc = HF_OK;

@@ -15,6 +15,7 @@
 #include "checkpoint/prune.h"
 #include "checkpoint/restore.h"
 #include "supervisor/cmd.h"
+#include "supervisor/keysource.h"
 #include "supervisor/rundir.h"
 #include "supervisor/status_read.h"
 
@@ -196,12 +197,13 @@ enum hf_rc hf_ckpt_open_run(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     const struct hf_store_cfg cfg = hf_set_store(set);
     if (rc == HF_OK) {
         ret->name = name;
-        return hf_store_open(dir->store, &cfg, &ret->store, err);
+        HF_TRY(hf_store_open(dir->store, &cfg, &ret->store, err));
+        return hf_keysource_unlock(set, ret, err);
     }
     uint32_t highest = 0;
     HF_TRY(hf_far_open(store, name, &cfg, ret, err));
     HF_TRY(hf_lineage_top(ret, NULL, &highest, err));
-    return highest > 0 ? HF_OK : hf_far_none(ret, err);
+    return highest > 0 ? hf_keysource_unlock(set, ret, err) : hf_far_none(ret, err);
 }
 
 static int walk(struct ckpt *k)
@@ -320,7 +322,7 @@ static int run(struct hf_cmd_ctx *ctx)
     } else {
         hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
     }
-    hf_store_close(k.run.store);
+    hf_run_close(&k.run);
     hf_rundir_release(&dir);
     return status;
 }

@@ -199,7 +199,7 @@ int hf_ckpt_keep(struct hf_cmd_ctx *ctx)
     if (rc != HF_OK) {
         hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");
     }
-    hf_store_close(k.run.store);
+    hf_run_close(&k.run);
     hf_rundir_release(&dir);
     hf_free(k.ids);
     return rc == HF_OK ? HF_EXIT_OK : HF_EXIT_FAIL;

@@ -16,6 +16,7 @@
 #include "base/fsx.h"
 #include "checkpoint/logs.h"
 #include "supervisor/cmd.h"
+#include "supervisor/keysource.h"
 #include "supervisor/logview.h"
 #include "supervisor/status_read.h"
 
@@ -209,13 +210,16 @@ static enum hf_rc view_open(struct hf_cmd_ctx *ctx, const char *name, struct hf_
     enum hf_rc rc =
         hf_rundir_find(dir, hf_set_str(ctx->settings, HF_SET_STATE_DIR), name, store, err);
     if (rc == HF_ENOTFOUND && store != NULL) {
-        return hf_far_open(store, name, &cfg, &v->run, err);
+        HF_TRY(hf_far_open(store, name, &cfg, &v->run, err));
+        return hf_keysource_unlock(ctx->settings, &v->run, err);
     }
     HF_TRY(rc);
     struct hf_err why = {0};
     v->dir = dir;
     v->run.name = dir->name;
-    if (hf_store_open(dir->store, &cfg, &v->run.store, &why) != HF_OK) {
+    if (hf_store_open(dir->store, &cfg, &v->run.store, &why) != HF_OK ||
+        hf_keysource_unlock(ctx->settings, &v->run, &why) != HF_OK) {
+        hf_run_close(&v->run);
         hf_log_err(ctx->log, HF_LOG_WARN, &why, "only what is on this machine can be shown");
     }
     return HF_OK;
@@ -244,7 +248,7 @@ static int run(struct hf_cmd_ctx *ctx)
         rc = rc == HF_OK ? rc : hf_wrap(&err, rc, "run '%s'", v.run.name);
     }
     hf_free(v.chunk);
-    hf_store_close(v.run.store);
+    hf_run_close(&v.run);
     hf_rundir_release(&dir);
     if (rc != HF_OK) {
         hf_log_err(ctx->log, HF_LOG_ERROR, &err, "%s", "");

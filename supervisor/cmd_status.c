@@ -222,8 +222,7 @@ static enum hf_rc one_run(struct hf_cmd_ctx *ctx, const char *name, cJSON **ret,
         return rc;
     }
     cJSON *far = NULL;
-    const struct hf_store_cfg cfg = hf_set_store(set);
-    rc = hf_status_far(store, name, &cfg, &far, err);
+    rc = hf_status_far(set, name, &far, err);
     if (!known) {
         *ret = far;
         return rc;

@@ -15,6 +15,7 @@
 #include "base/fsx.h"
 #include "checkpoint/lineage.h"
 #include "supervisor/handoff.h"
+#include "supervisor/keysource.h"
 #include "supervisor/settings_text.h"
 #include "supervisor/status_read.h"
 
@@ -207,11 +208,18 @@ enum hf_rc hf_far_open(const char *store, const char *name, const struct hf_stor
     return hf_store_open(store, cfg, &ret->store, err);
 }
 
-enum hf_rc hf_status_far(const char *store, const char *name, const struct hf_store_cfg *cfg,
-                         cJSON **ret, struct hf_err *err)
+enum hf_rc hf_status_far(const struct hf_settings *set, const char *name, cJSON **ret,
+                         struct hf_err *err)
 {
     struct far f = {.now_ms = hf_wall_ms()};
-    HF_TRY(hf_far_open(store, name, cfg, &f.run, err));
+    const char *store = hf_set_str(set, HF_SET_STORE);
+    const struct hf_store_cfg cfg = hf_set_store(set);
+    HF_TRY(hf_far_open(store, name, &cfg, &f.run, err));
+    enum hf_rc unlocked = hf_keysource_unlock(set, &f.run, err);
+    if (unlocked != HF_OK) {
+        hf_run_close(&f.run);
+        return unlocked;
+    }
     f.call.deadline_ns = hf_now_ns() + PATIENCE_MS * HF_MS;
     f.obj = hf_json_obj();
     f.evidence = hf_json_arr();
@@ -225,7 +233,7 @@ enum hf_rc hf_status_far(const char *store, const char *name, const struct hf_st
     hf_json_add(f.obj, "evidence", f.evidence);
     hf_status_add_ages(f.obj, f.now_ms);
     hf_json_add_time(f.obj, "asked", f.now_ms);
-    hf_store_close(f.run.store);
+    hf_run_close(&f.run);
     hf_claim_release(&f.claim);
     if (rc != HF_OK) {
         hf_json_free(f.obj);

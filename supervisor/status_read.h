@@ -34,10 +34,11 @@ cJSON *hf_status_here(const struct hf_rundir *r);
 
 struct hf_store_cfg;
 
-/* The run as its store knows it. `cfg` as in hf_store_open. HF_ENOTFOUND: no such store, or no
- * attempt of that run in it. */
-enum hf_rc hf_status_far(const char *store, const char *name, const struct hf_store_cfg *cfg,
-                         cJSON **ret, struct hf_err *err) HF_MUST_USE;
+/* The run as the store of --store knows it, unlocked by the settings' key. HF_ENOTFOUND: no such
+ * store, or no attempt of that run in it. */
+struct hf_settings;
+enum hf_rc hf_status_far(const struct hf_settings *set, const char *name, cJSON **ret,
+                         struct hf_err *err) HF_MUST_USE;
 
 /* Opens the store for a run that this machine does not know. HF_ENOTFOUND: its folder is not
  * there, and it is not made. The caller closes ret->store, also after a failure. */

@@ -275,7 +275,8 @@ static void sup_close(struct hf_sup *sup)
     if (hf_loop_close(&sup->loop, &err) != HF_OK) {
         hf_log_err(&sup->log, HF_LOG_DEBUG, &err, "shutdown");
     }
-    hf_store_close(sup->run.store);
+    hf_run_close(&sup->run);
+    hf_unlock_free(sup->key);
     hf_pulse_free(sup->pulse);
     hf_events_release(&sup->events);
     hf_rundir_release(&sup->dir);
@@ -288,6 +289,12 @@ int hf_sup_run(struct hf_cmd_ctx *ctx)
 {
     struct hf_sup *sup = HF_NEW(struct hf_sup);
     struct hf_err err = {0};
+    /* Before anything of ours has a descriptor that could be taken for the user's. */
+    if (hf_keysource_load(ctx->settings, &sup->key, &err) != HF_OK) {
+        hf_log_err(ctx->log, HF_LOG_ERROR, &err, "nothing was started");
+        hf_free(sup);
+        return HF_EXIT_OWN;
+    }
     if (sup_init(sup, ctx, &err) != HF_OK) {
         hf_log_err(&sup->log, HF_LOG_ERROR, &err, "nothing was started");
         sup->exit_status = HF_EXIT_OWN;

@@ -17,6 +17,7 @@
 #include "supervisor/events.h"
 #include "supervisor/handoff.h"
 #include "supervisor/job.h"
+#include "supervisor/keysource.h"
 #include "supervisor/leftovers.h"
 #include "supervisor/metrics.h"
 #include "supervisor/relaunch.h"
@@ -52,6 +53,7 @@ struct hf_sup {
     struct hf_log log;
     struct hf_rundir dir;
     struct hf_run run;
+    struct hf_unlock *key; /* what the user gave to unlock the run; NULL: none */
     struct hf_events events;
     char *folder, *save_dir;
     struct hf_strv watch_dirs; /* absolute */

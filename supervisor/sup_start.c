@@ -23,6 +23,7 @@ struct prepare {
     struct hf_store_cfg store_cfg;
     struct hf_pulse *pulse;
     uint64_t limit_rate; /* bytes a second, 0: none */
+    const struct hf_unlock *key;
     struct hf_run run;
     struct hf_handoff_out out;
     struct hf_restored restored;
@@ -63,7 +64,10 @@ static enum hf_rc claim_work(void *arg, const struct hf_op *op, struct hf_err *e
     struct hf_call c = {.op = op};
     if (p->open) {
         enum hf_rc rc = open_store(p, err);
-        rc = rc == HF_OK ? hf_run_open(&p->run, &c, NULL, err) : rc;
+        rc = rc == HF_OK ? hf_run_begin(&p->run, p->key, &c, err) : rc;
+        if (rc != HF_OK) { /* never to be used without its key */
+            hf_run_close(&p->run);
+        }
         if (rc != HF_OK && err != NULL && err->hint[0] == '\0') {
             hf_hint(err, rc, "Point --store (HOLDFAST_STORE) at a place that you can write.");
         }
@@ -329,7 +333,11 @@ static void claim_done(void *user, const struct hf_err *err)
     struct prepare *p = user;
     struct hf_sup *sup = p->sup;
     sup->prepare_op = NULL;
-    sup->run.store = p->run.store;
+    sup->run = p->run;
+    if (sup->run.store != NULL) { /* it is unlocked: what the user gave is not needed any more */
+        hf_unlock_free(sup->key);
+        sup->key = NULL;
+    }
     hf_store_limit_lift(sup->run.store, sup->leaving.notice);
     if (err != NULL) {
         claim_failed(sup, p, err);
@@ -379,6 +387,7 @@ void hf_act_prepare(struct hf_sup *sup)
     p->open = sup->run.store == NULL;
     p->pulse = sup->pulse;
     p->store_cfg = hf_set_store(set);
+    p->key = sup->key;
     p->limit_rate = (uint64_t)hf_set_int(set, HF_SET_LIMIT_RATE);
     p->run = sup->run;
     sup->at = (struct hf_attempt){.resume_step = -1, .first_step = -1, .last_step = -1};

@@ -266,8 +266,57 @@ def ahead(bench, times=3):
     bench.show("  of what it takes with nothing ahead", apart / together, "x", 0.5)
 
 
+def one_save(bench, source, options):
+    """Milliseconds of the save of a folder that is moved in, and seconds of CPU of all of it."""
+    with tempfile.TemporaryDirectory(prefix="hf-bench-", dir="/dev/shm") as store:
+        into = bench.folder / "watched"
+        into.mkdir(exist_ok=True)
+        script = (f'mv {source} {into}/step_1; until ls {store}/*/checkpoints/*-000001.json '
+                  f'>/dev/null 2>&1; do sleep 0.05; done; mv {into}/step_1 {source}')
+        command = bench.wrapped(["sh", "-c", script], f"--store=file://{store}", "--provider=none",
+                                f"--checkpoint-dir={into}", "--checkpoint-quiet=100ms",
+                                "--store-survives", *options)
+        child = bench.start(command)
+        _, status, used = os.wait4(child.pid, 0)
+        child.stdout.close()
+        if status != 0:
+            raise RuntimeError(f"a save ended with {status}")
+    events = next(bench.folder.glob(f"state/runs/bench-{bench.runs}@*")) / "events.jsonl"
+    found = [json.loads(line) for line in events.read_text().splitlines()]
+    took = next(e["took_ms"] for e in found if e["event"] == "verdict")
+    return took, used.ru_utime + used.ru_stime
+
+
+def encryption(bench, times=5):
+    """1 GiB of random data in memory, saved into a store in memory, with and without."""
+    key = bench.folder / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    with tempfile.TemporaryDirectory(prefix="hf-bench-", dir="/dev/shm") as home:
+        source = Path(home) / "ready"
+        source.mkdir()
+        for i in range(4):
+            with open(source / f"part{i}.bin", "wb") as f:
+                for _ in range(16):
+                    f.write(os.urandom(16 << 20))
+        bench.folder, before = Path(home), bench.folder
+        bench.env["HOLDFAST_STATE_DIR"] = str(Path(home) / "state")
+        plain, sealed = [], []
+        for _ in range(times):
+            plain.append(one_save(bench, source, []))
+            sealed.append(one_save(bench, source, [f"--key-file={key}"]))
+        bench.folder = before
+        bench.env["HOLDFAST_STATE_DIR"] = str(before / "state")
+    wall = [statistics.median(t for t, _ in row) for row in (plain, sealed)]
+    cpu = [statistics.median(c for _, c in row) for row in (plain, sealed)]
+    bench.show("a save of 1 GiB, encrypted : not, time", wall[1] / wall[0], "x", None,
+               f"{wall[0]:.0f} ms not encrypted, {wall[1]:.0f} ms encrypted, in memory")
+    bench.show("the same, CPU", cpu[1] / cpu[0], "x", None,
+               f"{cpu[0]:.2f} s and {cpu[1]:.2f} s a GiB")
+
+
 ITEMS = {"startup": startup, "idle": idle, "step-c": step_c, "step-python": step_python,
-         "notice": notice, "ahead": ahead}
+         "notice": notice, "ahead": ahead, "encryption": encryption}
 
 
 def main():

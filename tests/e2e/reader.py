@@ -5,6 +5,7 @@ document does not allow: what is damaged, newer than format 1, out of its place,
 
     reader.py STORE RUN             every finding, the checkpoints, the newest
     reader.py STORE RUN FOLDER      the newest checkpoint, restored below FOLDER
+    reader.py --key-file PATH ...   the same of an encrypted run; or --key-passphrase-file PATH
 """
 import hashlib
 import json
@@ -15,9 +16,12 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HEX32, HEX64 = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{64}")
+import unseal
+from values import (Damaged, MOST, Newer, a_bool, a_bytes, a_hex, a_id, a_int, a_name, a_nonce,
+                    a_number, a_step, a_text, absolute, an_object, array, is_int, need, one_of,
+                    or_null, raw, relative)
+
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-MOST = 999999999
 N = r"(0*[1-9]\d*)"
 KEYS = {
     "run": re.compile(r"run\.json"),
@@ -31,104 +35,12 @@ KEYS = {
     "block": re.compile(rf"data/({N}-{N}-[0-9a-f]{{8}})/([0-9a-f]{{2}})/([0-9a-f]{{64}})\.(\w+)"),
     "log": re.compile(rf"logs/{N}/{N}\.log\.zst"),
 }
+ENCRYPTED = ["encrypted"]
 OUTCOMES = ("finished", "failed", "hung", "preempted", "stopped", "vanished", "superseded",
             "not-started")
 
 
-class Newer(Exception):
-    """Of a later format: nothing may be concluded from it."""
-
-
-class Damaged(Exception):
-    """Not what was written."""
-
-
-def need(condition, why):
-    if not condition:
-        raise Damaged(why)
-
-
-# --- the kinds of values ------------------------------------------------------------------------
-
-
-def is_int(v, low=0, high=1 << 53):
-    return type(v) is int and low <= v <= high
-
-
-def a_int(v):
-    return is_int(v)
-
-
-def a_number(v):
-    return is_int(v, 1, MOST)
-
-
-def a_step(v):
-    return v is None or is_int(v)
-
-
-def a_bool(v):
-    return type(v) is bool
-
-
-def a_text(v):
-    return type(v) is str
-
-
-def a_bytes(v):
-    """A JSON string if it is UTF-8, {"hex": …} otherwise and only then."""
-    if type(v) is str:
-        return True
-    if type(v) is not dict or set(v) != {"hex"} or type(v["hex"]) is not str \
-            or not re.fullmatch("([0-9a-f]{2})+", v["hex"]):
-        return False
-    try:
-        bytes.fromhex(v["hex"]).decode()
-    except UnicodeDecodeError:
-        return b"\0" not in bytes.fromhex(v["hex"])
-    return False
-
-
-def raw(v):
-    return v.encode() if type(v) is str else bytes.fromhex(v["hex"])
-
-
-def a_nonce(v):
-    return type(v) is str and bool(HEX32.fullmatch(v))
-
-
-def a_id(v):
-    return type(v) is str and bool(HEX64.fullmatch(v))
-
-
-def one_of(*words):
-    return lambda v: v is None and None in words or type(v) is str and v in words
-
-
-def or_null(kind):
-    return lambda v: v is None or kind(v)
-
-
-def array(kind):
-    return lambda v: type(v) is list and all(map(kind, v))
-
-
-def a_name(v):
-    return type(v) is dict and set(v) == {"attempt", "number"} and all(map(a_number, v.values()))
-
-
-def absolute(v):
-    return a_bytes(v) and raw(v)[:1] == b"/" and (raw(v) == b"/" or relative(raw(v)[1:]))
-
-
-def relative(path):
-    return all(part not in (b"", b".", b"..") for part in path.split(b"/"))
-
-
-def an_object(**members):
-    return lambda v: type(v) is dict and set(v) == set(members) and all(
-        kind(v[name]) for name, kind in members.items())
-
+# --- one record: what there is ------------------------------------------------------------------
 
 HEAD = {"format": lambda v: v == 1, "features": lambda v: v == [], "type": a_text}
 SUM = {"sum": a_id}
@@ -164,6 +76,17 @@ RECORDS = {
                   "bytes": a_int, "bytes_sent": a_int, **SUM},
                  {"left_out": array(absolute)}),
 }
+A_WAY = {"key_id": a_hex(8), "salt": a_hex(32), "wrapped": a_hex(48)}
+WAYS = {"key-file": an_object(kind=a_text, **A_WAY),
+        "passphrase": an_object(kind=a_text, kdf=one_of("scrypt"), n=a_int, r=a_int, p=a_int,
+                                **A_WAY)}
+RUN_ENCRYPTED = {**RECORDS["run"][0], "features": lambda v: v == ENCRYPTED,
+                 "hash": one_of("hmac-sha256"), "cipher": one_of("aes-256-gcm"),
+                 "key_ids": lambda v: type(v) is list and len(v) == 1 and a_hex(8)(v[0]),
+                 "segment_bytes": lambda v: v == unseal.SEGMENT,
+                 "wraps": array(lambda v: type(v) is dict and v.get("kind") in WAYS
+                                and WAYS[v["kind"]](v)),
+                 "probe": a_hex(56), "mac": a_hex(32)}
 FILE = {"root": a_int, "path": a_bytes, "kind": one_of("file", "dir", "link"),
         "mode": lambda v: is_int(v, 0, 0o7777)}
 OF_KIND = {"dir": {}, "link": {"target": a_bytes},
@@ -267,7 +190,11 @@ def check_file(m, f, blocks_used):
     need(hashlib.sha256("".join(ids).encode()).hexdigest() == f["hash"], "hash of the block ids")
 
 
-def check_manifest(m):
+def plain_id(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_manifest(m, id_of=plain_id):
     need(m["ranks"] == list(range(m["world"])), "ranks are not 0 to world - 1")
     need((m["world"] == 0) == (m["strategy"] == "watch"), "world 0: no hook, and only then")
     paths = [raw(r["path"]) for r in m["roots"]]
@@ -290,7 +217,7 @@ def check_manifest(m):
     need(m["bytes"] == sum(f.get("size", 0) for f in m["files"]), "bytes is another sum")
     for b in m["blocks"]:
         if b["codec"] == "zero":
-            need(b["id"] == hashlib.sha256(bytes(b["len"])).hexdigest(), "the id of zeros")
+            need(b["id"] == id_of(bytes(b["len"])), "the id of zeros")
 
 
 # --- a log piece --------------------------------------------------------------------------------
@@ -299,9 +226,8 @@ PIECE_HEADER = an_object(format=lambda v: v == 1, offset=a_int, missing=a_int, a
                          nonce=a_nonce)
 
 
-def read_piece(path):
+def read_piece(data):
     """(header, output)"""
-    data = path.read_bytes()
     need(data[:4] == (0x184D2A50).to_bytes(4, "little") and len(data) >= 8, "no skippable frame")
     end = 8 + int.from_bytes(data[4:8], "little")
     need(end <= len(data), "cut in its header")
@@ -378,8 +304,10 @@ class Attempt:
 class Reader:
     """What a run's store holds. findings is empty if all of it is as documented."""
 
-    def __init__(self, store, run, blocks=True):
+    def __init__(self, store, run, blocks=True, key=None):
+        """key: ("key-file", its bytes) or ("passphrase", its bytes); None: not encrypted."""
         self.top, self.run = Path(store) / run, run
+        self.keys = self.unlock(*key) if key else None
         self.findings, self.attempts, self.blocks = [], {}, {}
         self.read_blocks, self.bad_blocks = blocks, {}
         need(RUN_NAME.fullmatch(run), f"'{run}' is no run's name")
@@ -387,6 +315,32 @@ class Reader:
         for n in sorted(self.attempts):
             self.check_attempt(n, self.attempts[n])
         self.check_seals()
+
+    def unlock(self, kind, secret):
+        secret = unseal.key_of_file(secret) if kind == "key-file" else secret
+        try:
+            return unseal.open_run((self.top / "run.json").read_bytes(), self.run, kind, secret)
+        except (unseal.Refused, ValueError, KeyError, OSError) as e:
+            raise Damaged(f"run.json: {e}") from None
+
+    def opened(self, key, data):
+        """What lies in a record or piece of an encrypted run."""
+        if self.keys is None:
+            return data
+        try:
+            return self.keys.open_object(key, data)
+        except unseal.Refused as e:
+            raise Damaged(str(e)) from None
+
+    def plain(self, ident, data):
+        """The block's bytes, which its name proves."""
+        if self.keys is None:
+            need(plain_id(data) == ident, "its hash is wrong")
+            return data
+        try:
+            return self.keys.open_block(ident, data)
+        except unseal.Refused as e:
+            raise Damaged(str(e)) from None
 
     def find(self, key, why, newer=False):
         self.findings.append(Finding(key, str(why), newer))
@@ -422,14 +376,27 @@ class Reader:
             self.block(key, path, m)
         elif kind == "log":
             a, serial = self.attempt(m[1]), int(m[2])
-            a.output.append((serial, *(self.tried(key, lambda: read_piece(path)) or (None, None))))
+            piece = self.tried(key, lambda: self.piece(key, path))
+            a.output.append((serial, *(piece or (None, None))))
         else:
             expected = DECISIONS if kind == "decision" else (kind,)
-            record = self.tried(key, lambda: read(path.read_bytes(), expected))
+            record = self.tried(key, lambda: self.record(key, path, expected))
+            id_of = self.keys.block_id if self.keys else plain_id
             if record and record["type"] == "manifest" and self.tried(
-                    key, lambda: check_manifest(record) or True) is None:
+                    key, lambda: check_manifest(record, id_of) or True) is None:
                 record = None
             self.put(kind, key, record, [int(g) for g in m.groups()])
+
+    def piece(self, key, path):
+        return read_piece(self.opened(key, path.read_bytes()))
+
+    def record(self, key, path, expected):
+        data = path.read_bytes()
+        if expected == ("run",) and self.keys:
+            value = parse(data)  # proved by its mac
+            check(value, {**HEAD, **RUN_ENCRYPTED}, "run")
+            return value
+        return read(self.opened(key, data), expected)
 
     def put(self, kind, key, record, at):
         if kind == "run":
@@ -467,9 +434,12 @@ class Reader:
         self.blocks[(where, ident)] = path
         self.require(codec == "raw" and ident.startswith(hh), key, "no such block")
         data = path.read_bytes() if self.read_blocks else None
-        if data is not None and hashlib.sha256(data).hexdigest() != ident:
-            self.find(key, "its hash is wrong")
-            self.bad_blocks[(where, ident)] = "its hash is wrong"
+        if data is not None:
+            try:
+                self.plain(ident, data)
+            except Damaged as e:
+                self.find(key, e)
+                self.bad_blocks[(where, ident)] = str(e)
 
     # what belongs together
 
@@ -543,7 +513,8 @@ class Reader:
             return None
         if at not in self.blocks:
             return "missing"
-        if self.blocks[at].stat().st_size != b["len"]:
+        stored = b["len"] + (16 * -(-b["len"] // unseal.SEGMENT) if self.keys else 0)
+        if self.blocks[at].stat().st_size != stored:
             return "of another length"
         return self.bad_blocks.get(at)
 
@@ -647,23 +618,33 @@ class Reader:
                 b = m["blocks"][e["block"]]
                 if b["codec"] == "raw":
                     need(self.state_of(b) is None, f"block {b['id']}: {self.state_of(b)}")
-                    data = self.blocks[(b["where"], b["id"])].read_bytes()
-                    need(hashlib.sha256(data).hexdigest() == b["id"], f"block {b['id']}")
+                    data = self.plain(b["id"], self.blocks[(b["where"], b["id"])].read_bytes())
                     out.seek(e["off"])
                     out.write(data)
             out.truncate(f["size"])
         os.chmod(place, f["mode"] & 0o1777)
 
 
+def key_given(args):
+    """("key-file", bytes) or ("passphrase", bytes), taken out of args; None: neither."""
+    kinds = {"--key-file": "key-file", "--key-passphrase-file": "passphrase"}
+    if args and args[0] in kinds:
+        kind, data = kinds[args.pop(0)], Path(args.pop(0)).read_bytes()
+        return kind, data if kind == "key-file" else data.removesuffix(b"\n").removesuffix(b"\r")
+    return None
+
+
 def main():
-    reader = Reader(*sys.argv[1:3])
+    args = sys.argv[1:]
+    key = key_given(args)
+    reader = Reader(*args[:2], key=key)
     for finding in reader.findings:
         print(finding)
     for row in reader.rows():
         print(json.dumps(row))
     print("newest", reader.newest_whole())
-    if len(sys.argv) > 3:
-        print(reader.restore(*reader.newest_whole(), sys.argv[3]))
+    if len(args) > 2:
+        print(reader.restore(*reader.newest_whole(), args[2]))
     return 1 if reader.findings else 0
 
 

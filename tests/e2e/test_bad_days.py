@@ -205,10 +205,16 @@ def killed_for_memory(group, events):
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("oom_kill ")))
 
 
-def test_b4_10000_files_in_32_mib(hf, small_memory):
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_b4_10000_files_in_32_mib(hf, small_memory, encrypted):
     """B4: memory at the worst moment. Supervisor and keeper live in a cgroup of 32 MiB, the
     command is a shell in it too; at the notice a checkpoint of 10,000 files is shipped."""
     group, events = small_memory
+    if encrypted:
+        key = hf.tmp / "key"
+        key.write_bytes(bytes(range(32)))
+        key.chmod(0o600)
+        hf.env["HOLDFAST_KEY_FILE"] = str(key)
     ckpt = hf.work / "ck"
     ready = hf.tmp / "ready"
     ready.mkdir()

@@ -14,6 +14,7 @@
 
 #include "base/fsx.h"
 #include "base/hash.h"
+#include "checkpoint/crypt.h"
 #include "checkpoint/fileset.h"
 #include "tests/unit/support_checkpoint.h"
 #include "tests/unit/support_conform_store.h"
@@ -35,10 +36,17 @@ void bench_take(struct bench *b, struct hf_store *store_taken)
     b->run = (struct hf_run){.store = b->store, .name = "job"};
 }
 
+void bench_encrypt(struct bench *b)
+{
+    static const unsigned char master[HF_MASTER_BYTES] = "a key that every test may know.";
+    b->run.crypt = hf_crypt_new(master);
+}
+
 void bench_close(struct bench *b)
 {
     struct hf_err err;
     hf_store_close(b->store);
+    hf_crypt_free(b->run.crypt);
     expect_rc(hf_fs_remove_tree(b->folder, &err), HF_OK, &err);
     free(b->folder);
 }

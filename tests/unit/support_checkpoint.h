@@ -17,6 +17,7 @@ struct bench {
 };
 void bench_open(struct bench *b, const char *uri); /* uri NULL: file://<folder>/store */
 void bench_take(struct bench *b, struct hf_store *store_taken); /* over a store of the test's */
+void bench_encrypt(struct bench *b); /* from here on, under a key that is always the same */
 void bench_close(struct bench *b);
 char *bench_path(const struct bench *b, const char *name); /* owned by the caller */
 

@@ -109,13 +109,16 @@ static bool see(void *user, const char *key, uint64_t bytes)
     return true;
 }
 
-static int setup(void **state)
+static int open_scene(void **state, bool encrypted)
 {
     struct scene *s = calloc(1, sizeof(*s));
     struct hf_store *mem = NULL;
     struct hf_err err;
     expect_rc(hf_store_open("mem:damage", NULL, &mem, &err), HF_OK, &err);
     bench_take(&s->b, mem);
+    if (encrypted) {
+        bench_encrypt(&s->b);
+    }
     s->root = bench_path(&s->b, "home/ckpt");
     s->single = bench_path(&s->b, "home/latest");
     s->claims[0] = must_claim(&s->b, 1);
@@ -132,6 +135,16 @@ static int setup(void **state)
     s->x = hf_random_u64();
     *state = s;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return open_scene(state, false);
+}
+
+static int setup_encrypted(void **state)
+{
+    return open_scene(state, true);
 }
 
 static int teardown(void **state)
@@ -459,5 +472,6 @@ int main(void)
         cmocka_unit_test(test_c10_every_object_harmed_and_a_take_over),
         cmocka_unit_test(test_c10_many_harmed_at_once),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    int failed = cmocka_run_group_tests_name("plain", tests, setup, teardown);
+    return failed + cmocka_run_group_tests_name("encrypted", tests, setup_encrypted, teardown);
 }
