@@ -49,6 +49,7 @@ struct transfer {
     char detail[CURL_ERROR_SIZE];
     bool too_long, head_too_long;
     bool head_ended; /* libcurl takes headers that are cut short for whole ones */
+    bool fresh;      /* sent again, on a connection of its own */
 };
 
 /* Requests */
@@ -269,6 +270,22 @@ static void finish_transfer(struct transfer *t, CURLcode code)
     hf_op_finish(&t->op, err.code == HF_OK ? NULL : &err);
 }
 
+/* A kept connection may turn out to be dead just when it is used. libcurl sends again by itself when
+ * it sees the end, but not when sending fails. Whether it was sent again. */
+static bool sent_again(struct transfer *t, CURLcode code)
+{
+    long connects = 0;
+    curl_easy_getinfo(t->easy, CURLINFO_NUM_CONNECTS, &connects);
+    if (code != CURLE_SEND_ERROR || connects > 0 || t->fresh || t->header_bytes > 0) {
+        return false;
+    }
+    t->fresh = true;
+    t->detail[0] = '\0';
+    curl_easy_setopt(t->easy, CURLOPT_FRESH_CONNECT, 1L);
+    return curl_multi_remove_handle(t->http->multi, t->easy) == CURLM_OK &&
+           curl_multi_add_handle(t->http->multi, t->easy) == CURLM_OK;
+}
+
 static void collect(struct hf_http *http)
 {
     int left = 0;
@@ -278,7 +295,9 @@ static void collect(struct hf_http *http)
             struct transfer *t = NULL;
             CURLcode code = msg->data.result;
             curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **)&t);
-            finish_transfer(t, code);
+            if (!sent_again(t, code)) {
+                finish_transfer(t, code);
+            }
         }
     }
 }

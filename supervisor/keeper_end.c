@@ -143,6 +143,9 @@ void hf_role_end_tree(struct hf_role *r, uint64_t grace_ms)
 {
     uint64_t now = hf_now_ns();
     r->forced = true;
+    if (r->ended) { /* it went before this was heard: what it left has no longer than otherwise */
+        r->kill_at = earlier(r->kill_at, r->term_at);
+    }
     r->term_at = HF_NEVER;
     r->kill_at = earlier(r->kill_at, now + grace_ms * HF_MS);
     if (r->draining) {

@@ -136,6 +136,16 @@ static void gives_orphans_little_time(void **state)
     assert_string_equal(s.stragglers, "sleep 5022:1;");
     assert_false(s.forced);
     sit_release(&s);
+    /* The end is asked for when the command has gone already. */
+    sit_init(&s);
+    s.linger_ms = 1000;
+    sit_start_shell(&s, "sleep 5023 & " UNTIL_SLEEPING "exit 0");
+    sit_until(&s, &s.exited);
+    hf_keeper_end_tree(s.k, 3600 * 1000);
+    sit_until(&s, &s.gone);
+    assert_string_equal(s.stragglers, "sleep 5023:1;");
+    assert_false(s.forced);
+    sit_release(&s);
 }
 
 static void signals_the_group(void **state)
