@@ -50,8 +50,8 @@ class Server:
         self.proc = subprocess.Popen([str(c) for c in command], cwd=cwd, stdout=self.log,
                                      stderr=subprocess.STDOUT)
         self.url = url
-        until(lambda: answers(url), f"the server at {url}", 60)
-        until(lambda: self.make_bucket(), "a bucket", 60)
+        until(lambda: answers(url) or self.proc.poll() is not None, f"the server at {url}", 120)
+        until(lambda: self.make_bucket() or self.proc.poll() is not None, "a bucket", 120)
 
     def client(self):
         import boto3
@@ -70,6 +70,18 @@ class Server:
         self.proc.terminate()
         self.proc.wait()
         self.log.close()
+
+
+def started(start, folder):
+    """A port may be taken between its choice and its use: then others are tried."""
+    for n in range(3):
+        place = folder / str(n)
+        place.mkdir()
+        server = start(place)
+        if server.proc.poll() is None:
+            return server
+        server.stop()
+    raise AssertionError((place / "server.log").read_text()[-2000:])
 
 
 def seaweed(folder):

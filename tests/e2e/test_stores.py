@@ -27,7 +27,7 @@ def keys_env(url):
 @pytest.fixture(scope="module", params=["seaweed", "moto"])
 def real(request):
     with tempfile.TemporaryDirectory(prefix="hf-objects-") as folder:
-        server = getattr(objects, request.param)(Path(folder))
+        server = objects.started(getattr(objects, request.param), Path(folder))
         yield server
         server.stop()
 
