@@ -270,8 +270,8 @@ static void finish_transfer(struct transfer *t, CURLcode code)
     hf_op_finish(&t->op, err.code == HF_OK ? NULL : &err);
 }
 
-/* A kept connection may turn out to be dead just when it is used. libcurl sends again by itself when
- * it sees the end, but not when sending fails. Whether it was sent again. */
+/* A kept connection may turn out to be dead just when it is used. libcurl sends again by itself
+ * when it sees the end, but not when sending fails. Whether it was sent again. */
 static bool sent_again(struct transfer *t, CURLcode code)
 {
     long connects = 0;
