@@ -55,7 +55,8 @@ struct hf_dialect {
     /* Fills *ret, which is zeroed. now_wall_ms is the store's clock. */
     void (*build)(const struct hf_place *at, const struct hf_creds *keys, int64_t now_wall_ms,
                   const struct hf_ask *ask, struct hf_request *ret);
-    /* The code of a reply, and err. *ret is zeroed before. */
+    /* The code of a reply, and err. *ret is zeroed before. A 2xx is a success only when it is what
+     * the store would answer: its headers, and no error in its body. */
     enum hf_rc (*judge)(const struct hf_place *at, const struct hf_ask *ask,
                         const struct hf_reply *reply, struct hf_answer *ret, struct hf_err *err);
     /* A page of a listing. HF_ECORRUPT: it is none, and no key of it was told. */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/hash.h"
 #include "cloud/dialect.h"
@@ -18,7 +19,8 @@
 
 #define CODE_ROOM 64
 #define TEXT_ROOM 160
-#define KEY_ROOM  1100 /* S3 allows 1024 bytes */
+#define KEY_ROOM  1100   /* S3 allows 1024 bytes */
+#define PROOF     "etag" /* no portal's page has it */
 
 /* "https://host" and "/bucket/" or "/". Both owned by the caller. */
 static char *host_of(const struct hf_place *at, const char **ret_scheme)
@@ -69,6 +71,7 @@ static void build(const struct hf_place *at, const struct hf_creds *keys, int64_
     ret->method = methods[ask->kind];
     ret->url = hf_asprintf("%s%s%s%s%s", scheme, host, path, query[0] != '\0' ? "?" : "", query);
     ret->body = ask->body;
+    ret->proof = ask->kind == HF_ASK_GET || ask->kind == HF_ASK_PUT ? PROOF : NULL;
     if (ask->create_only) {
         hf_strv_add(&ret->headers, "if-none-match: *");
     }
@@ -92,13 +95,16 @@ static void build(const struct hf_place *at, const struct hf_creds *keys, int64_
 /* ---- replies ---- */
 
 struct fault {
+    bool is_error; /* the document is one */
     char code[CODE_ROOM], text[TEXT_ROOM], region[CODE_ROOM];
 };
 
 static void read_fault(void *user, const char *path, const char *text)
 {
     struct fault *f = user;
-    if (strcmp(path, "Error/Code") == 0) {
+    if (strcmp(path, "Error") == 0) {
+        f->is_error = true;
+    } else if (strcmp(path, "Error/Code") == 0) {
         (void)snprintf(f->code, sizeof(f->code), "%s", text);
     } else if (strcmp(path, "Error/Message") == 0) {
         (void)snprintf(f->text, sizeof(f->text), "%s", text);
@@ -165,9 +171,9 @@ static const struct {
     int status;
     enum cause cause;
 } statuses[] = {{301, CAUSE_REGION}, {307, CAUSE_REGION}, {401, CAUSE_DENIED}, {403, CAUSE_DENIED},
-                {404, CAUSE_ABSENT}, {408, CAUSE_BUSY},   {409, CAUSE_BUSY},   {412, CAUSE_EXISTS},
-                {429, CAUSE_BUSY},   {500, CAUSE_BUSY},   {502, CAUSE_BUSY},   {503, CAUSE_BUSY},
-                {504, CAUSE_BUSY},   {507, CAUSE_FULL}};
+                {408, CAUSE_BUSY},   {409, CAUSE_BUSY},   {412, CAUSE_EXISTS}, {429, CAUSE_BUSY},
+                {500, CAUSE_BUSY},   {502, CAUSE_BUSY},   {503, CAUSE_BUSY},   {504, CAUSE_BUSY},
+                {507, CAUSE_FULL}};
 
 static enum cause cause_of(const struct fault *f, int status)
 {
@@ -181,7 +187,7 @@ static enum cause cause_of(const struct fault *f, int status)
             return statuses[i].cause;
         }
     }
-    return 0;
+    return status >= 200 && status < 300 ? CAUSE_BUSY : 0;
 }
 
 static enum hf_rc refused(const struct hf_place *at, enum cause cause, const char *what,
@@ -221,7 +227,9 @@ static enum hf_rc elsewhere(const struct hf_place *at, const struct hf_reply *re
 {
     const char *region = hf_reply_header(reply, "x-amz-bucket-region");
     region = region != NULL ? region : f->region;
-    if (region[0] != '\0' && strcmp(region, at->region) != 0) {
+    /* It goes into a host's name, to which keys are shown. */
+    bool name = region[strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0';
+    if (name && region[0] != '\0' && strcmp(region, at->region) != 0) {
         ret->action = HF_ANSWER_REGION;
         (void)snprintf(ret->region, sizeof(ret->region), "%s", region);
     }
@@ -230,17 +238,36 @@ static enum hf_rc elsewhere(const struct hf_place *at, const struct hf_reply *re
                    at->bucket, at->region);
 }
 
+/* A portal's page, or what a proxy made of a reply, has no ETag; nor may it be encoded. */
+static enum hf_rc check_success(const struct hf_ask *ask, const struct hf_reply *reply,
+                                struct hf_err *err)
+{
+    const char *encoding = hf_reply_header(reply, "content-encoding");
+    bool object = ask->kind == HF_ASK_GET || ask->kind == HF_ASK_PUT;
+    if (object && hf_reply_header(reply, PROOF) == NULL) {
+        return hf_fail(err, HF_EAGAIN, "HTTP %d without an ETag is no object store's answer",
+                       reply->status);
+    }
+    if (encoding != NULL && strcasecmp(encoding, "identity") != 0 &&
+        strcasecmp(encoding, "aws-chunked") != 0) {
+        return hf_hint(err, hf_fail(err, HF_ECORRUPT, "the reply is encoded as '%s'", encoding),
+                       "Something between here and the store changes what it sends.");
+    }
+    return HF_OK;
+}
+
 static enum hf_rc judge(const struct hf_place *at, const struct hf_ask *ask,
                         const struct hf_reply *reply, struct hf_answer *ret, struct hf_err *err)
 {
     struct fault f = {.code = ""};
     bool success = reply->status >= 200 && reply->status < 300;
-    if (success) {
-        return HF_OK;
+    bool unread = reply->error.len > 0 &&
+                  hf_xml_read(hf_buf_span(&reply->error), read_fault, &f, NULL) != HF_OK;
+    if (unread) {
+        f = (struct fault){.code = ""}; /* a proxy's page, or an error cut short */
     }
-    if (reply->error.len > 0 &&
-        hf_xml_read(hf_buf_span(&reply->error), read_fault, &f, NULL) != 0) {
-        f = (struct fault){.code = ""}; /* a proxy's page */
+    if (success && !unread && !f.is_error) {
+        return check_success(ask, reply, err);
     }
     char what[CODE_ROOM + TEXT_ROOM + 32];
     (void)snprintf(what, sizeof(what), "HTTP %d%s%s%s%s", reply->status, f.code[0] ? ", " : "",
@@ -267,6 +294,10 @@ static enum hf_rc judge(const struct hf_place *at, const struct hf_ask *ask,
     case CAUSE_DENIED:
     case CAUSE_KEY_WRONG:
         return refused(at, cause, what, err);
+    }
+    if (reply->status == 404) { /* a missing object has a name for it: this is another's 404 */
+        return hf_hint(err, hf_fail(err, HF_EINVAL, "%s", what),
+                       "Is the endpoint an object store's?");
     }
     return hf_fail_at(err, HF_EIO, HF_DOM_HTTP, reply->status, __FILE__, __LINE__, "%s", what);
 }

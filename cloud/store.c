@@ -123,7 +123,7 @@ static bool part_ok(const char *part, size_t len)
 }
 
 /* A prefix may be empty and may end in the middle of a part. */
-static bool key_ok(const char *key, bool prefix)
+bool hf_store_key_ok(const char *key, bool prefix)
 {
     static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/@-";
     size_t len = strlen(key);
@@ -142,8 +142,9 @@ static bool key_ok(const char *key, bool prefix)
 
 static enum hf_rc check_key(const char *key, bool prefix, struct hf_err *err)
 {
-    return key_ok(key, prefix) ? HF_OK
-                               : hf_fail(err, HF_EINVAL, "'%s' cannot be a key in a store", key);
+    return hf_store_key_ok(key, prefix)
+               ? HF_OK
+               : hf_fail(err, HF_EINVAL, "'%s' cannot be a key in a store", key);
 }
 
 enum hf_rc hf_store_get(struct hf_store *s, const struct hf_call *c, const char *key,

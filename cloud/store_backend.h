@@ -18,6 +18,9 @@ struct hf_store_backend {
                        struct hf_err *err);
 };
 
+/* Whether that may be a key; with `prefix`, the beginning of one. Pure. */
+bool hf_store_key_ok(const char *key, bool prefix);
+
 extern const struct hf_store_backend hf_store_backend_file;
 extern const struct hf_store_backend hf_store_backend_s3;
 extern const struct hf_store_backend hf_store_backend_mem;

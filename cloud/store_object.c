@@ -15,11 +15,13 @@
 #include "cloud/dialect.h"
 #include "cloud/store_backend.h"
 
-#define TRIES     8
-#define BASE_MS   100
-#define CAP_MS    5000
-#define TURNS_MAX 3 /* of clock, keys and region, in one call */
-#define PAGE_MAX  (8u << 20)
+#define TRIES      8
+#define PREFIX_MAX 120 /* of 1024 bytes that a key may have, ours take up to 900 */
+#define BASE_MS    100
+#define CAP_MS     5000
+#define TURNS_MAX  3 /* of clock, keys and region, in one call */
+#define PAGE_MAX   (8u << 20)
+#define PAGE_TRIES 3
 
 struct object_store {
     struct hf_store store;
@@ -38,9 +40,17 @@ static struct object_store *of(struct hf_store *s)
 
 static void make_request(struct object_store *o, const struct hf_ask *ask, struct hf_request *ret)
 {
+    struct hf_place at = o->place;
     pthread_mutex_lock(&o->lock);
-    o->dialect->build(&o->place, &o->keys, hf_wall_ms() + o->skew_ms, ask, ret);
+    at.region = hf_strdup(o->place.region);
+    struct hf_creds keys = {.access_key = hf_strdup(o->keys.access_key),
+                            .secret_key = hf_strdup(o->keys.secret_key),
+                            .token = hf_strdup(o->keys.token)};
+    int64_t now_wall_ms = hf_wall_ms() + o->skew_ms;
     pthread_mutex_unlock(&o->lock);
+    o->dialect->build(&at, &keys, now_wall_ms, ask, ret); /* may hash a block: not under lock */
+    hf_creds_release(&keys);
+    hf_free(at.region);
 }
 
 static bool turn_clock(struct object_store *o, const struct hf_reply *reply)
@@ -122,20 +132,28 @@ static enum hf_rc try_once(struct object_store *o, const struct hf_call *c,
     return rc;
 }
 
-/* Asks. reply->body is the caller's, or NULL; it is as before unless HF_OK is returned. */
+/* Asks. `body` is the caller's, or NULL; it is as before unless HF_OK is returned. *ret_unclear (or
+ * NULL): an earlier try failed in a way that does not say whether it was carried out. */
 static enum hf_rc ask_store(struct object_store *o, const struct hf_call *c,
-                            const struct hf_ask *ask, struct hf_buf *body, struct hf_err *err)
+                            const struct hf_ask *ask, struct hf_buf *body, bool *ret_unclear,
+                            struct hf_err *err)
 {
     struct hf_retry retry = {.base_ms = BASE_MS, .cap_ms = CAP_MS, .tries = TRIES};
     struct hf_reply reply = {.body = body};
     struct hf_err why = {.code = HF_OK};
+    size_t before = body != NULL ? body->len : 0;
     unsigned turns = 0;
+    bool unclear = false;
     enum hf_rc rc = HF_OK;
     for (;;) {
         struct hf_answer answer;
         rc = try_once(o, c, ask, &reply, &answer, &why);
         if (rc == HF_OK) {
             break;
+        }
+        if (body != NULL && body->len > before) { /* of a reply that was judged to be none */
+            body->len = before;
+            body->data[before] = '\0';
         }
         if (turns < TURNS_MAX && turn(o, &answer, &reply)) {
             turns++;
@@ -146,12 +164,16 @@ static enum hf_rc ask_store(struct object_store *o, const struct hf_call *c,
         if (!hf_retry_next(&retry, &why, hf_random_u64(), hf_now_ns(), deadline_ns, &delay_ms)) {
             break;
         }
+        unclear = true;
         rc = hf_call_wait(c, delay_ms, &why);
         if (rc != HF_OK) {
             break;
         }
     }
     hf_reply_release(&reply);
+    if (ret_unclear != NULL) {
+        *ret_unclear = unclear;
+    }
     if (rc != HF_OK && err != NULL) {
         *err = why;
     }
@@ -168,8 +190,28 @@ static enum hf_rc object_get(struct hf_store *s, const struct hf_call *c, const 
 {
     HF_CLEANUP(hf_freep) char *full = full_key(of(s), key);
     struct hf_ask ask = {.kind = HF_ASK_GET, .key = full};
-    enum hf_rc rc = ask_store(of(s), c, &ask, ret, err);
+    enum hf_rc rc = ask_store(of(s), c, &ask, ret, NULL, err);
     return rc == HF_OK ? rc : hf_wrap(err, rc, "get '%s'", key);
+}
+
+/* "Exists" was the answer to a try after one whose reply was lost: the object may be that one's. */
+static enum hf_rc whose(struct hf_store *s, const struct hf_call *c, const char *key,
+                        struct hf_span data, struct hf_err *err)
+{
+    struct hf_buf there;
+    struct hf_err why = {.code = HF_OK};
+    hf_buf_init(&there, data.len);
+    enum hf_rc rc = object_get(s, c, key, &there, &why);
+    bool same = rc == HF_OK && there.len == data.len &&
+                (data.len == 0 || memcmp(there.data, data.ptr, data.len) == 0);
+    hf_buf_release(&there);
+    if (same) {
+        return HF_OK;
+    }
+    if (rc == HF_OK || rc == HF_EFULL) {
+        return hf_fail(err, HF_EEXISTS, "another's is there");
+    }
+    return hf_fail(err, rc == HF_ECANCELED ? rc : HF_EAGAIN, "whose it is: %s", why.msg);
 }
 
 static enum hf_rc object_put(struct hf_store *s, const struct hf_call *c, const char *key,
@@ -180,7 +222,11 @@ static enum hf_rc object_put(struct hf_store *s, const struct hf_call *c, const 
                          .key = full,
                          .body = data,
                          .create_only = (flags & HF_PUT_CREATE_ONLY) != 0};
-    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, err);
+    bool unclear = false;
+    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, &unclear, err);
+    if (rc == HF_EEXISTS && unclear) {
+        rc = whose(s, c, key, data, err);
+    }
     return rc == HF_OK ? rc : hf_wrap(err, rc, "put '%s'", key);
 }
 
@@ -189,7 +235,7 @@ static enum hf_rc object_remove(struct hf_store *s, const struct hf_call *c, con
 {
     HF_CLEANUP(hf_freep) char *full = full_key(of(s), key);
     struct hf_ask ask = {.kind = HF_ASK_REMOVE, .key = full};
-    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, err);
+    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, NULL, err);
     return rc == HF_OK ? rc : hf_wrap(err, rc, "remove '%s'", key);
 }
 
@@ -200,11 +246,11 @@ struct shown {
     void *user;
 };
 
-/* Without our prefix; what does not begin as asked is a fault of the store, and none of ours. */
+/* Without our prefix; what does not begin as asked, or Holdfast would not write, is none of ours. */
 static bool show_key(void *user, const char *key, uint64_t bytes)
 {
     const struct shown *v = user;
-    if (strncmp(key, v->prefix, strlen(v->prefix)) != 0) {
+    if (strncmp(key, v->prefix, strlen(v->prefix)) != 0 || !hf_store_key_ok(key + v->skip, false)) {
         return true;
     }
     return v->each(v->user, key + v->skip, bytes);
@@ -214,10 +260,13 @@ static enum hf_rc list_page(struct object_store *o, const struct hf_call *c,
                             const struct hf_ask *ask, struct hf_page *page, struct hf_err *err)
 {
     struct hf_buf text;
-    hf_buf_init(&text, PAGE_MAX);
-    enum hf_rc rc = ask_store(o, c, ask, &text, err);
-    rc = rc != HF_OK ? rc : o->dialect->page(hf_buf_span(&text), page, err);
-    hf_buf_release(&text);
+    enum hf_rc rc = HF_ECORRUPT;
+    for (unsigned i = 0; i < PAGE_TRIES && rc == HF_ECORRUPT; i++) { /* an error under 200, too */
+        hf_buf_init(&text, PAGE_MAX);
+        rc = ask_store(o, c, ask, &text, NULL, err);
+        rc = rc != HF_OK ? rc : o->dialect->page(hf_buf_span(&text), page, err);
+        hf_buf_release(&text);
+    }
     if (rc == HF_OK && ask->after != NULL && page->after != NULL &&
         strcmp(ask->after, page->after) == 0) {
         rc = hf_fail(err, HF_ECORRUPT, "the listing does not advance");
@@ -286,6 +335,9 @@ static enum hf_rc check_endpoint(const char *url, struct hf_err *err)
     bool http = strncmp(url, "http://", 7) == 0;
     const char *host = http ? url + 7 : strncmp(url, "https://", 8) == 0 ? url + 8 : "";
     size_t len = strcspn(host, "/?#@ ");
+    if (host[len] == '@') { /* a password may be in it */
+        return hf_fail(err, HF_EDENIED, "the endpoint names a user");
+    }
     if (len == 0 || (host[len] != '\0' && strcmp(host + len, "/") != 0)) {
         enum hf_rc rc = hf_fail(err, HF_EDENIED, "the endpoint '%s' is no address", url);
         return hf_hint(err, rc, "Write it as https://HOST or http://HOST:PORT, without a path.");
@@ -304,8 +356,8 @@ static enum hf_rc read_place(const char *rest, struct hf_place *p, struct hf_err
         end--;
     }
     HF_CLEANUP(hf_freep) char *kept = hf_strndup(prefix, end);
-    if (len == 0 || len > 255 || strspn(rest, plain) < len || strstr(kept, "//") != NULL ||
-        kept[0] == '/') {
+    bool prefix_ok = kept[0] == '\0' || (end <= PREFIX_MAX && hf_store_key_ok(kept, false));
+    if (len == 0 || len > 255 || strspn(rest, plain) < len || !prefix_ok) {
         return hf_fail(err, HF_EINVAL, "no bucket");
     }
     p->bucket = hf_strndup(rest, len);

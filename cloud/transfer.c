@@ -36,6 +36,7 @@ struct exchange {
     size_t sent;
     size_t before; /* length of the reply's body */
     bool full;
+    bool head_ended; /* libcurl takes headers that are cut short for whole ones */
     char detail[CURL_ERROR_SIZE];
 };
 
@@ -137,24 +138,23 @@ static int seek_body(void *user, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-static bool is_success(const struct exchange *x)
+/* Whether what comes is what was asked for. */
+static bool is_asked_for(const struct exchange *x)
 {
     long status = 0;
     curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
-    return status >= 200 && status < 300;
+    return status >= 200 && status < 300 && x->reply->body != NULL &&
+           (x->req->proof == NULL || hf_reply_header(x->reply, x->req->proof) != NULL);
 }
 
 static size_t got_body(char *data, size_t size, size_t n, void *user)
 {
     struct exchange *x = user;
     size_t len = size * n;
-    if (!is_success(x)) {
+    if (!is_asked_for(x)) {
         size_t room = HF_REPLY_ERROR - x->reply->error.len;
         enum hf_rc rc = hf_buf_add(&x->reply->error, data, len < room ? len : room, NULL);
         return rc == HF_OK ? len : 0;
-    }
-    if (x->reply->body == NULL) {
-        return len;
     }
     x->full = hf_buf_add(x->reply->body, data, len, NULL) != HF_OK;
     return x->full ? 0 : len;
@@ -171,7 +171,10 @@ static size_t got_header(char *data, size_t size, size_t n, void *user)
     }
     if (keep > 5 && memcmp(data, "HTTP/", 5) == 0) {
         hf_strv_clear(&x->reply->headers); /* of an interim reply */
-    } else if (keep > 0 && keep <= HEADER_MAX && x->reply->headers.len < HF_REPLY_HEADERS) {
+        x->head_ended = false;
+    } else if (keep == 0) {
+        x->head_ended = true;
+    } else if (keep <= HEADER_MAX && x->reply->headers.len < HF_REPLY_HEADERS) {
         hf_strv_take(&x->reply->headers, hf_strndup(data, keep));
     }
     return len;
@@ -276,6 +279,7 @@ static enum hf_rc perform(struct hf_transfers *t, struct exchange *x, struct hf_
     curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
     x->reply->status = (int)status;
     curl_slist_free_all(lines);
+    code = code == CURLE_OK && !x->head_ended ? CURLE_PARTIAL_FILE : code;
     return code == CURLE_OK ? HF_OK : explain(x, code, err);
 }
 

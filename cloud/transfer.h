@@ -23,6 +23,8 @@ struct hf_request {
     char *url;              /* owned */
     struct hf_strv headers; /* "name: value" */
     struct hf_span body;    /* borrowed until the exchange is over; sent from where it lies */
+    const char *proof;      /* static: a 2xx without this header is somebody else's page, and its
+                               body goes to `error`; NULL: all are taken */
 };
 void hf_request_release(struct hf_request *r);
 
@@ -31,8 +33,9 @@ void hf_request_release(struct hf_request *r);
 
 struct hf_reply {
     int status;
-    struct hf_buf *body; /* given by the caller; NULL: what comes is dropped. A 2xx appends to it */
-    struct hf_buf error; /* the body of any other status */
+    struct hf_buf *body; /* given by the caller, or NULL. A 2xx appends to it */
+    struct hf_buf error; /* the body of any other status, and of a 2xx without the
+                            request's proof, or when body is NULL */
     struct hf_strv headers;
 };
 void hf_reply_release(struct hf_reply *r);

@@ -195,6 +195,12 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "lost":  # done, and nobody hears of it
             self.do(ask, quiet=True)
             self.reset()
+        elif fault == "head":  # done, and the reply's headers are cut off
+            self.do(ask, quiet=True)
+            self.wfile.write(b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Len')
+            self.close_connection = True
+        elif fault == "portal":
+            self.reply(200, b"<html><body>Please log in<br></body></html>")
         elif fault == "short":
             self.send_response(200)
             self.send_header("Content-Length", "1000000")
@@ -211,18 +217,21 @@ class Handler(BaseHTTPRequestHandler):
         with f.lock:
             if ask.region != f.region:
                 return self.error(301, "PermanentRedirect", x_amz_bucket_region=f.region)
+            if quiet and ask.method == "GET":
+                return None
             if ask.lists:
                 return self.reply(200, self.listing(ask).encode())
             there = f.objects.get(ask.key)
             if ask.method == "GET":
-                return self.reply(200, there) if there is not None else self.error(404, "NoSuchKey")
+                return (self.reply(200, there, ETag='"1"') if there is not None
+                        else self.error(404, "NoSuchKey"))
             if ask.method == "DELETE":
                 f.objects.pop(ask.key, None)
-                return self.reply(204)
+                return None if quiet else self.reply(204)
             if there is not None and ask.headers.get("if-none-match") == "*":
                 return self.error(412, "PreconditionFailed")
             f.objects[ask.key] = ask.body
-        return None if quiet else self.reply(200)
+        return None if quiet else self.reply(200, ETag='"1"')
 
     def listing(self, ask):
         f = self.faulty

@@ -165,7 +165,8 @@ def test_signatures_as_botocore_makes_them(fs3, faulty):
 # --- failures (simulated) -----------------------------------------------------------------------
 
 TRANSIENT = [(503, "SlowDown"), (500, "InternalError"), (400, "RequestTimeout"),
-             (409, "ConditionalRequestConflict"), (429, "TooManyRequests"), "reset", "lost"]
+             (409, "ConditionalRequestConflict"), (429, "TooManyRequests"),
+             (200, "InternalError"), "reset", "lost", "head", "portal"]
 
 
 @pytest.mark.parametrize("every", [2, 3, 5])
@@ -184,6 +185,34 @@ def test_a_run_in_bad_weather(fs3, faulty, every):
     assert f"digest {loop_digest(step + 5)}" in child.out, child.err
     assert sorted(k for k in faulty.objects if re.search(r"attempts/\d+\.json$", k)) == [
         f"runs/r/attempts/{n:06}.json" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("fault", ["lost", "head", (200, "SlowDown"), (503, "SlowDown")])
+def test_whose_an_object_is_after_a_lost_reply(fs3, faulty, fault):
+    """The first try of each create-only put may have been carried out: then the second finds it
+    there, and it is ours; another's is not."""
+    seen = set()
+
+    def first(ask):
+        if ask.method != "PUT" or "if-none-match" not in ask.headers or ask.key in seen:
+            return None
+        seen.add(ask.key)
+        return fault
+    faulty.plan = first
+    child = fs3.run(command=looped(20, "--own-every", 5))
+    assert child.status == 0 and f"digest {loop_digest(20)}" in child.out, child.err
+    assert len(seen) > 4
+    assert not child.warnings
+
+
+def test_an_answer_that_is_no_stores_is_not_believed(fs3, faulty):
+    """A 404 that does not name the object says nothing of it."""
+    assert fs3.run(command=looped(20, "--own-every", 5)).status == 0
+    faulty.plan = lambda ask: (404, "") if ask.method == "GET" and not ask.lists else None
+    fs3.new_machine()
+    child = fs3.run(command=["touch", "ran"])
+    assert child.status == 125 and "Is the endpoint an object store's?" in child.err
+    assert not (fs3.work / "ran").exists()
 
 
 def test_replies_that_are_cut_off_are_asked_for_again(fs3, faulty):

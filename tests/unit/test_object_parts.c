@@ -176,12 +176,21 @@ static const struct {
     enum hf_answer_action action;
     const char *hint; /* part of it; NULL: none */
 } replies[] = {
-    {200, "", NULL, HF_ASK_PUT, HF_OK, 0, NULL},
-    {206, "", NULL, HF_ASK_GET, HF_OK, 0, NULL},
+    {200, "", "ETag: \"1\"", HF_ASK_PUT, HF_OK, 0, NULL},
+    {206, "", "etag: \"1\"", HF_ASK_GET, HF_OK, 0, NULL},
+    {200, "", NULL, HF_ASK_LIST, HF_OK, 0, NULL},
+    {200, "<html>Please log in</html>", NULL, HF_ASK_PUT, HF_EAGAIN, 0, NULL},
+    {200, "", NULL, HF_ASK_GET, HF_EAGAIN, 0, NULL},
+    {200, ERROR("InternalError"), "ETag: \"1\"", HF_ASK_PUT, HF_EAGAIN, 0, NULL},
+    {200, ERROR("SomethingNew"), "ETag: \"1\"", HF_ASK_PUT, HF_EAGAIN, 0, NULL},
+    {200, ERROR("AccessDenied"), NULL, HF_ASK_REMOVE, HF_EDENIED, 0, "s3:DeleteObject"},
+    {200, "<Error><Code>Slow", "ETag: \"1\"", HF_ASK_PUT, HF_EAGAIN, 0, NULL},
     {204, "", NULL, HF_ASK_REMOVE, HF_OK, 0, NULL},
     {404, ERROR("NoSuchKey"), NULL, HF_ASK_GET, HF_ENOTFOUND, 0, NULL},
     {404, ERROR("NoSuchKey"), NULL, HF_ASK_REMOVE, HF_OK, 0, NULL},
-    {404, "", NULL, HF_ASK_GET, HF_ENOTFOUND, 0, NULL},
+    {404, "", NULL, HF_ASK_GET, HF_EINVAL, 0, "object store"},
+    {404, "<html>not here</html>", NULL, HF_ASK_REMOVE, HF_EINVAL, 0, "object store"},
+    {301, "", "x-amz-bucket-region: evil.example/", HF_ASK_GET, HF_EINVAL, 0, "--store-region"},
     {404, ERROR("NoSuchBucket"), NULL, HF_ASK_GET, HF_EDENIED, 0, "spelt right"},
     {404, ERROR("NoSuchBucket"), NULL, HF_ASK_REMOVE, HF_EDENIED, 0, "spelt right"},
     {412, ERROR("PreconditionFailed"), NULL, HF_ASK_PUT, HF_EEXISTS, 0, NULL},
@@ -495,6 +504,10 @@ static void uris(void **state)
         {"s3://b//p", NULL, HF_EINVAL},
         {"s3://b/p//q", NULL, HF_EINVAL},
         {"s3://b c/p", NULL, HF_EINVAL},
+        {"s3://b/../q", NULL, HF_EINVAL},
+        {"s3://b/p?q", NULL, HF_EINVAL},
+        {"s3://b/.tmp-x", NULL, HF_EINVAL},
+        {"s3://b", "https://user:E5cret@h", HF_EDENIED},
         {"s3://b", "h:1", HF_EDENIED},
         {"s3://b", "https://", HF_EDENIED},
         {"s3://b", "https://h/path", HF_EDENIED},
@@ -508,6 +521,7 @@ static void uris(void **state)
         if (rc != rows[i].want) {
             fail_msg("%s, %s: %s, %s", rows[i].uri, rows[i].endpoint, hf_rc_name(rc), err.msg);
         }
+        assert_null(strstr(err.msg, "E5cret"));
         hf_store_close(s);
     }
 }
