@@ -7,7 +7,7 @@
 #ifndef HF_CLOUD_DIALECT_H
 #define HF_CLOUD_DIALECT_H
 
-#include "cloud/creds.h"
+#include "cloud/keyring.h"
 #include "cloud/transfer.h"
 
 /* Where a store is. All text is owned by the store; region may change while it is open. */
@@ -25,6 +25,7 @@ struct hf_ask {
     enum hf_ask_kind kind;
     const char *key; /* within the bucket; LIST: what keys begin with */
     struct hf_span body;
+    const char *md5; /* PUT: of the body, in base64; NULL: the store is to check nothing */
     bool create_only;
     const char *after; /* LIST: the mark that the page before gave; NULL: the first page */
 };
@@ -51,6 +52,7 @@ struct hf_page {
 
 struct hf_dialect {
     const char *scheme; /* "s3" */
+    hf_creds_fn *find_keys;
     const char *region; /* where nothing names one */
     /* Fills *ret, which is zeroed. now_wall_ms is the store's clock. */
     void (*build)(const struct hf_place *at, const struct hf_creds *keys, int64_t now_wall_ms,

@@ -72,6 +72,9 @@ static void build(const struct hf_place *at, const struct hf_creds *keys, int64_
     ret->url = hf_asprintf("%s%s%s%s%s", scheme, host, path, query[0] != '\0' ? "?" : "", query);
     ret->body = ask->body;
     ret->proof = ask->kind == HF_ASK_GET || ask->kind == HF_ASK_PUT ? PROOF : NULL;
+    if (ask->md5 != NULL) {
+        hf_strv_take(&ret->headers, hf_asprintf("content-md5: %s", ask->md5));
+    }
     if (ask->create_only) {
         hf_strv_add(&ret->headers, "if-none-match: *");
     }
@@ -123,6 +126,7 @@ enum cause {
     CAUSE_BUCKET,
     CAUSE_ABSENT,
     CAUSE_EXISTS,
+    CAUSE_DIGEST,
     CAUSE_FULL
 };
 
@@ -141,6 +145,10 @@ static const struct {
     {"ExpiredToken", CAUSE_KEYS},
     {"ExpiredTokenException", CAUSE_KEYS},
     {"TokenRefreshRequired", CAUSE_KEYS},
+    {"BadDigest", CAUSE_BUSY}, /* changed on its way */
+    {"InvalidDigest", CAUSE_DIGEST},
+    {"XAmzContentSHA256Mismatch", CAUSE_BUSY},
+    {"IncompleteBody", CAUSE_BUSY},
     {"InvalidToken", CAUSE_KEY_WRONG},
     {"InvalidAccessKeyId", CAUSE_KEY_WRONG},
     {"SignatureDoesNotMatch", CAUSE_KEY_WRONG},
@@ -290,9 +298,13 @@ static enum hf_rc judge(const struct hf_place *at, const struct hf_ask *ask,
         return hf_fail(err, ask->create_only ? HF_EEXISTS : HF_EIO, "%s", what);
     case CAUSE_FULL:
         return hf_fail(err, HF_EFULL, "%s", what);
+    case CAUSE_DIGEST:
+        return hf_hint(err, hf_fail(err, HF_ENOTSUP, "%s", what), "Set --store-checksum none.");
+    case CAUSE_KEY_WRONG: /* they may have been exchanged */
+        ret->action = HF_ANSWER_KEYS;
+        return refused(at, cause, what, err);
     case CAUSE_BUCKET:
     case CAUSE_DENIED:
-    case CAUSE_KEY_WRONG:
         return refused(at, cause, what, err);
     }
     if (reply->status == 404) { /* a missing object has a name for it: this is another's 404 */
@@ -397,5 +409,9 @@ static enum hf_rc page(struct hf_span text, struct hf_page *ret, struct hf_err *
     return rc;
 }
 
-const struct hf_dialect hf_dialect_s3 = {
-    .scheme = "s3", .region = "us-east-1", .build = build, .judge = judge, .page = page};
+const struct hf_dialect hf_dialect_s3 = {.scheme = "s3",
+                                         .find_keys = hf_creds_aws,
+                                         .region = "us-east-1",
+                                         .build = build,
+                                         .judge = judge,
+                                         .page = page};

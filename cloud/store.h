@@ -69,12 +69,14 @@ struct hf_store_cfg {
     const char *endpoint; /* of an object store: "https://host:port"; NULL: the environment's word,
                              else the vendor's own */
     const char *region;   /* NULL: where the keys are from, else the vendor's first */
+    bool no_checksum;     /* object stores: no Content-MD5 with a put */
+    bool tls_1_3;         /* object stores: no older TLS than 1.3; else than 1.2 */
 };
 
 /* Opens file:///abs/path (taken byte for byte, nothing is decoded or expanded; the folder is
  * created 0700 if missing), s3://bucket/prefix (nothing is sent yet) or mem:NAME (for tests: a new,
  * empty store each time). HF_EINVAL names a URI that is not understood, and the forms that are.
- * HF_EDENIED: no access keys are to be found, or the endpoint is none. cfg: NULL is a zeroed one;
+ * HF_EDENIED: half a pair of access keys, or the endpoint is none. cfg: NULL is a zeroed one;
  * borrowed. */
 enum hf_rc hf_store_open(const char *uri, const struct hf_store_cfg *cfg, struct hf_store **ret,
                          struct hf_err *err) HF_MUST_USE;

@@ -6,6 +6,7 @@
  */
 #include "base/prelude.h"
 
+#include <openssl/evp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define CAP_MS     5000
 #define TURNS_MAX  3 /* of clock, keys and region, in one call */
 #define PAGE_MAX   (8u << 20)
+#define MD5_ROOM   28 /* 24 digits and NUL, rounded up */
 #define PAGE_TRIES 3
 
 struct object_store {
@@ -29,8 +31,15 @@ struct object_store {
     struct hf_transfers *transfers;
     pthread_mutex_t lock;
     struct hf_place place; /* region: under lock */
-    struct hf_creds keys;  /* under lock */
-    int64_t skew_ms;       /* under lock: the store's clock less ours */
+    struct hf_keyring *keys;
+    bool checksum;
+    int64_t skew_ms; /* under lock: the store's clock less ours */
+};
+
+/* What the last try turned up. */
+struct turn {
+    struct hf_answer answer;
+    uint64_t generation; /* of the keys */
 };
 
 static struct object_store *of(struct hf_store *s)
@@ -38,19 +47,24 @@ static struct object_store *of(struct hf_store *s)
     return (struct object_store *)s;
 }
 
-static void make_request(struct object_store *o, const struct hf_ask *ask, struct hf_request *ret)
+static enum hf_rc make_request(struct object_store *o, const struct hf_call *c,
+                               const struct hf_ask *ask, struct hf_request *ret,
+                               uint64_t *ret_generation, struct hf_err *err)
 {
     struct hf_place at = o->place;
     pthread_mutex_lock(&o->lock);
     at.region = hf_strdup(o->place.region);
-    struct hf_creds keys = {.access_key = hf_strdup(o->keys.access_key),
-                            .secret_key = hf_strdup(o->keys.secret_key),
-                            .token = hf_strdup(o->keys.token)};
     int64_t now_wall_ms = hf_wall_ms() + o->skew_ms;
     pthread_mutex_unlock(&o->lock);
-    o->dialect->build(&at, &keys, now_wall_ms, ask, ret); /* may hash a block: not under lock */
+    struct hf_creds keys;
+    enum hf_rc rc = hf_keyring_get(o->keys, c, now_wall_ms, 0, &keys, err);
+    if (rc == HF_OK) {
+        *ret_generation = keys.generation;
+        o->dialect->build(&at, &keys, now_wall_ms, ask, ret); /* may hash: not under lock */
+    }
     hf_creds_release(&keys);
     hf_free(at.region);
+    return rc;
 }
 
 static bool turn_clock(struct object_store *o, const struct hf_reply *reply)
@@ -67,23 +81,13 @@ static bool turn_clock(struct object_store *o, const struct hf_reply *reply)
 }
 
 /* Whether there are other keys now. */
-static bool turn_keys(struct object_store *o)
+static bool turn_keys(struct object_store *o, const struct hf_call *c, uint64_t refused)
 {
-    struct hf_creds found;
-    bool other = false;
-    if (hf_creds_find(&found, NULL) == HF_OK) {
-        pthread_mutex_lock(&o->lock);
-        other = strcmp(found.secret_key, o->keys.secret_key) != 0 ||
-                strcmp(found.token != NULL ? found.token : "",
-                       o->keys.token != NULL ? o->keys.token : "") != 0;
-        if (other) {
-            struct hf_creds old = o->keys;
-            o->keys = found;
-            found = old;
-        }
-        pthread_mutex_unlock(&o->lock);
-    }
-    hf_creds_release(&found);
+    struct hf_creds keys;
+    int64_t now_wall_ms = hf_wall_ms();
+    bool other = hf_keyring_get(o->keys, c, now_wall_ms, refused, &keys, NULL) == HF_OK &&
+                 keys.generation != refused;
+    hf_creds_release(&keys);
     return other;
 }
 
@@ -98,36 +102,37 @@ static bool turn_region(struct object_store *o, const char *region)
 
 /* Whether the same may be asked again at once, since something about us was wrong and is not any
  * more. */
-static bool turn(struct object_store *o, const struct hf_answer *a, const struct hf_reply *reply)
+static bool turn(struct object_store *o, const struct hf_call *c, const struct turn *t,
+                 const struct hf_reply *reply)
 {
-    switch (a->action) {
+    switch (t->answer.action) {
     case HF_ANSWER_DONE:
         return false;
     case HF_ANSWER_CLOCK:
         return turn_clock(o, reply);
     case HF_ANSWER_KEYS:
-        return turn_keys(o);
+        return turn_keys(o, c, t->generation);
     case HF_ANSWER_REGION:
-        return turn_region(o, a->region);
+        return turn_region(o, t->answer.region);
     }
     return false;
 }
 
 /* One try, and what it turned up. */
 static enum hf_rc try_once(struct object_store *o, const struct hf_call *c,
-                           const struct hf_ask *ask, struct hf_reply *reply,
-                           struct hf_answer *answer, struct hf_err *err)
+                           const struct hf_ask *ask, struct hf_reply *reply, struct turn *t,
+                           struct hf_err *err)
 {
     struct hf_request req = {.method = NULL};
-    *answer = (struct hf_answer){.action = HF_ANSWER_DONE};
-    make_request(o, ask, &req);
-    enum hf_rc rc = hf_transfer(o->transfers, c, &req, reply, err);
+    t->answer = (struct hf_answer){.action = HF_ANSWER_DONE};
+    enum hf_rc rc = make_request(o, c, ask, &req, &t->generation, err);
+    rc = rc == HF_OK ? hf_transfer(o->transfers, c, &req, reply, err) : rc;
     hf_request_release(&req);
     if (rc != HF_OK) {
         return rc;
     }
     pthread_mutex_lock(&o->lock);
-    rc = o->dialect->judge(&o->place, ask, reply, answer, err);
+    rc = o->dialect->judge(&o->place, ask, reply, &t->answer, err);
     pthread_mutex_unlock(&o->lock);
     return rc;
 }
@@ -142,12 +147,12 @@ static enum hf_rc ask_store(struct object_store *o, const struct hf_call *c,
     struct hf_reply reply = {.body = body};
     struct hf_err why = {.code = HF_OK};
     size_t before = body != NULL ? body->len : 0;
+    struct turn t = {.generation = 0};
     unsigned turns = 0;
     bool unclear = false;
     enum hf_rc rc = HF_OK;
     for (;;) {
-        struct hf_answer answer;
-        rc = try_once(o, c, ask, &reply, &answer, &why);
+        rc = try_once(o, c, ask, &reply, &t, &why);
         if (rc == HF_OK) {
             break;
         }
@@ -155,7 +160,7 @@ static enum hf_rc ask_store(struct object_store *o, const struct hf_call *c,
             body->len = before;
             body->data[before] = '\0';
         }
-        if (turns < TURNS_MAX && turn(o, &answer, &reply)) {
+        if (turns < TURNS_MAX && turn(o, c, &t, &reply)) {
             turns++;
             continue;
         }
@@ -214,16 +219,35 @@ static enum hf_rc whose(struct hf_store *s, const struct hf_call *c, const char 
     return hf_fail(err, rc == HF_ECANCELED ? rc : HF_EAGAIN, "whose it is: %s", why.msg);
 }
 
+/* In base64, as a header has it. */
+static enum hf_rc md5_of(struct hf_span data, char ret[MD5_ROOM], struct hf_err *err)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned len = 0;
+    if (EVP_Digest(data.len > 0 ? data.ptr : "", data.len, sum, &len, EVP_md5(), NULL) != 1) {
+        return hf_hint(err, hf_fail(err, HF_ENOTSUP, "this machine's OpenSSL has no MD5"),
+                       "Set --store-checksum none.");
+    }
+    (void)EVP_EncodeBlock((unsigned char *)ret, sum, (int)len);
+    return HF_OK;
+}
+
 static enum hf_rc object_put(struct hf_store *s, const struct hf_call *c, const char *key,
                              struct hf_span data, enum hf_put_flags flags, struct hf_err *err)
 {
-    HF_CLEANUP(hf_freep) char *full = full_key(of(s), key);
+    struct object_store *o = of(s);
+    HF_CLEANUP(hf_freep) char *full = full_key(o, key);
     struct hf_ask ask = {.kind = HF_ASK_PUT,
                          .key = full,
                          .body = data,
                          .create_only = (flags & HF_PUT_CREATE_ONLY) != 0};
+    char md5[MD5_ROOM];
+    if (o->checksum) {
+        HF_TRY(md5_of(data, md5, err));
+        ask.md5 = md5;
+    }
     bool unclear = false;
-    enum hf_rc rc = ask_store(of(s), c, &ask, NULL, &unclear, err);
+    enum hf_rc rc = ask_store(o, c, &ask, NULL, &unclear, err);
     if (rc == HF_EEXISTS && unclear) {
         rc = whose(s, c, key, data, err);
     }
@@ -246,7 +270,7 @@ struct shown {
     void *user;
 };
 
-/* Without our prefix; what does not begin as asked, or Holdfast would not write, is none of ours. */
+/* Without our prefix; what does not begin as asked, or cannot be a key, is none of ours. */
 static bool show_key(void *user, const char *key, uint64_t bytes)
 {
     const struct shown *v = user;
@@ -300,7 +324,7 @@ static void object_close(struct hf_store *s)
 {
     struct object_store *o = of(s);
     hf_transfers_free(o->transfers);
-    hf_creds_release(&o->keys);
+    hf_keyring_free(o->keys);
     hf_free(o->place.bucket);
     hf_free(o->place.prefix);
     hf_free(o->place.endpoint);
@@ -369,8 +393,8 @@ static enum hf_rc prepare(struct object_store *o, const char *rest, const struct
                           struct hf_err *err)
 {
     HF_TRY(read_place(rest, &o->place, err));
-    const char *endpoint =
-        said(cfg->endpoint, getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL"));
+    HF_CLEANUP(hf_freep) char *theirs = hf_aws_endpoint();
+    const char *endpoint = said(cfg->endpoint, theirs, NULL);
     if (endpoint != NULL) {
         HF_TRY(check_endpoint(endpoint, err));
         size_t len = strlen(endpoint);
@@ -378,11 +402,17 @@ static enum hf_rc prepare(struct object_store *o, const char *rest, const struct
     }
     /* A name with dots fits no certificate; an endpoint of one's own has no name for each. */
     o->place.path_style = endpoint != NULL || strchr(o->place.bucket, '.') != NULL;
-    HF_TRY(hf_creds_find(&o->keys, err));
-    o->place.region = hf_strdup(said(cfg->region, o->keys.region, o->dialect->region));
-    const char *ca =
-        said(getenv("AWS_CA_BUNDLE"), getenv("CURL_CA_BUNDLE"), getenv("SSL_CERT_FILE"));
-    return hf_transfers_new(ca, &o->transfers, err);
+    struct hf_creds keys;
+    enum hf_rc rc = hf_creds_find(&keys, err);
+    o->place.region = hf_strdup(said(cfg->region, keys.region, o->dialect->region));
+    hf_creds_release(&keys);
+    if (rc != HF_OK && rc != HF_ENOTFOUND) { /* none: the machine may have a role */
+        return rc;
+    }
+    struct hf_transfers_cfg transfers = {
+        .ca_file = said(getenv("AWS_CA_BUNDLE"), getenv("CURL_CA_BUNDLE"), getenv("SSL_CERT_FILE")),
+        .tls_1_3 = cfg->tls_1_3};
+    return hf_transfers_new(&transfers, &o->transfers, err);
 }
 
 static enum hf_rc open_object(const struct hf_dialect *dialect, const char *rest,
@@ -396,6 +426,8 @@ static enum hf_rc open_object(const struct hf_dialect *dialect, const char *rest
     o->store = (struct hf_store){.ops = &object_ops, .caps = HF_STORE_CREATE_ONLY};
     o->store.caps |= HF_STORE_OUTLIVES;
     o->dialect = dialect;
+    o->keys = hf_keyring_new(dialect->find_keys);
+    o->checksum = !cfg->no_checksum;
     pthread_mutex_init(&o->lock, NULL);
     enum hf_rc rc = prepare(o, rest + 2, cfg, err);
     if (rc != HF_OK) {

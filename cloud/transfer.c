@@ -9,6 +9,7 @@
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -25,7 +26,8 @@ struct hf_transfers {
     pthread_mutex_t lock;
     CURL *idle[IDLE_MAX]; /* under lock, as n_idle */
     size_t n_idle;
-    char *ca_file;
+    struct hf_transfers_cfg cfg; /* its text is not used */
+    char *ca_file, *ca_dir;
 };
 
 struct exchange {
@@ -40,14 +42,17 @@ struct exchange {
     char detail[CURL_ERROR_SIZE];
 };
 
-enum hf_rc hf_transfers_new(const char *ca_file, struct hf_transfers **ret, struct hf_err *err)
+enum hf_rc hf_transfers_new(const struct hf_transfers_cfg *cfg, struct hf_transfers **ret,
+                            struct hf_err *err)
 {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         return hf_fail(err, HF_EIO, "libcurl cannot be started");
     }
     struct hf_transfers *t = HF_NEW(struct hf_transfers);
     pthread_mutex_init(&t->lock, NULL);
-    t->ca_file = hf_strdup(ca_file);
+    t->cfg = *cfg;
+    t->ca_file = hf_strdup(cfg->ca_file);
+    t->ca_dir = cfg->ca_file == NULL ? hf_strdup(getenv("SSL_CERT_DIR")) : NULL;
     *ret = t;
     return HF_OK;
 }
@@ -62,6 +67,7 @@ void hf_transfers_free(struct hf_transfers *t)
     }
     pthread_mutex_destroy(&t->lock);
     hf_free(t->ca_file);
+    hf_free(t->ca_dir);
     hf_free(t);
     curl_global_cleanup();
 }
@@ -206,6 +212,21 @@ static void set_body(struct exchange *x)
     curl_easy_setopt(x->easy, CURLOPT_CUSTOMREQUEST, x->req->method);
 }
 
+static void set_way(const struct hf_transfers_cfg *cfg, struct exchange *x)
+{
+    CURL *easy = x->easy;
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION,
+                     cfg->tls_1_3 ? (long)CURL_SSLVERSION_TLSv1_3 : (long)CURL_SSLVERSION_TLSv1_2);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
+                     cfg->connect_ms > 0 ? (long)cfg->connect_ms : CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)cfg->total_ms);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, cfg->direct ? "http" : "http,https");
+    if (cfg->direct) {
+        curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+        curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    }
+}
+
 static void set_options(const struct hf_transfers *t, struct exchange *x)
 {
     CURL *easy = x->easy;
@@ -213,11 +234,8 @@ static void set_options(const struct hf_transfers *t, struct exchange *x)
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L); /* what is signed is what is sent */
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "holdfast/" HF_VERSION);
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, STALL_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -229,8 +247,12 @@ static void set_options(const struct hf_transfers *t, struct exchange *x)
     curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, look_up);
     curl_easy_setopt(easy, CURLOPT_XFERINFODATA, x);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->detail);
+    set_way(&t->cfg, x);
     if (t->ca_file != NULL) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, t->ca_file);
+    }
+    if (t->ca_dir != NULL && t->ca_dir[0] != '\0') {
+        curl_easy_setopt(easy, CURLOPT_CAPATH, t->ca_dir);
     }
     set_body(x);
 }
@@ -251,6 +273,10 @@ static enum hf_rc explain(const struct exchange *x, CURLcode code, struct hf_err
         rc = hf_fail_at(err, HF_EDENIED, HF_DOM_CURL, code, __FILE__, __LINE__, "%s", what);
         return hf_hint(err, rc,
                        "A certificate of your own is named by AWS_CA_BUNDLE or SSL_CERT_FILE.");
+    } else if (code == CURLE_SSL_CONNECT_ERROR && (strstr(what, "protocol version") != NULL ||
+                                                   strstr(what, "unsupported protocol") != NULL)) {
+        rc = hf_fail_at(err, HF_EDENIED, HF_DOM_CURL, code, __FILE__, __LINE__, "%s", what);
+        return hf_hint(err, rc, "The other side speaks older TLS than --tls allows.");
     } else if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
         rc = HF_EINVAL;
     } else if (code == CURLE_OUT_OF_MEMORY) {

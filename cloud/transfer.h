@@ -13,8 +13,15 @@
 
 struct hf_transfers; /* the pool: idle connections, and how TLS is done */
 
-/* ca_file: certificates to trust beside those that libcurl trusts by itself, NULL: none; copied. */
-enum hf_rc hf_transfers_new(const char *ca_file, struct hf_transfers **ret,
+/* Zeroed: the defaults. Text is copied. */
+struct hf_transfers_cfg {
+    const char *ca_file; /* trusted instead of what libcurl trusts by itself, NULL: that */
+    bool tls_1_3;        /* no older TLS than 1.3; else than 1.2 */
+    bool direct;         /* a metadata service: http alone, and never by a proxy */
+    uint32_t connect_ms; /* 0: 10 s */
+    uint32_t total_ms;   /* of an exchange, 0: no limit but the call's */
+};
+enum hf_rc hf_transfers_new(const struct hf_transfers_cfg *cfg, struct hf_transfers **ret,
                             struct hf_err *err) HF_MUST_USE;
 void hf_transfers_free(struct hf_transfers *t); /* NULL is fine; no exchange may be under way */
 

@@ -546,7 +546,10 @@ struct hf_store_cfg hf_set_store(const struct hf_settings *s)
 {
     return (struct hf_store_cfg){.survives = hf_set_bool(s, HF_SET_STORE_SURVIVES),
                                  .endpoint = hf_set_str(s, HF_SET_STORE_ENDPOINT),
-                                 .region = hf_set_str(s, HF_SET_STORE_REGION)};
+                                 .region = hf_set_str(s, HF_SET_STORE_REGION),
+                                 .no_checksum =
+                                     hf_set_int(s, HF_SET_STORE_CHECKSUM) == HF_STORE_CHECKSUM_NONE,
+                                 .tls_1_3 = hf_set_int(s, HF_SET_TLS) == HF_TLS_1_3};
 }
 
 bool hf_set_bool(const struct hf_settings *s, enum hf_set_id id)

@@ -19,6 +19,8 @@ enum hf_set_id {
     HF_SET_STORE_SURVIVES,
     HF_SET_STORE_ENDPOINT,
     HF_SET_STORE_REGION,
+    HF_SET_STORE_CHECKSUM,
+    HF_SET_TLS,
     HF_SET_KEY_FILE,
     HF_SET_KEY_PASSPHRASE_FILE,
     HF_SET_STATE_DIR,
@@ -97,6 +99,8 @@ enum hf_set_type {
 
 /* Values of enum settings, in the order of their words. */
 enum hf_provider_choice { HF_PROVIDER_AUTO, HF_PROVIDER_AWS, HF_PROVIDER_NONE };
+enum hf_store_checksum { HF_STORE_CHECKSUM_MD5, HF_STORE_CHECKSUM_NONE };
+enum hf_tls { HF_TLS_1_2, HF_TLS_1_3 };
 enum hf_on_hang { HF_ON_HANG_TELL, HF_ON_HANG_RESTART };
 enum hf_until_choice { HF_UNTIL_RESUMED, HF_UNTIL_FINISHED };
 /* HF_SET_LOG_FORMAT: enum hf_log_format */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Object stores for tests: real ones on loopback (SeaweedFS, moto's server), and a server of our
 own that keeps objects in memory, speaks enough of S3, and fails as it is told (simulated)."""
+import base64
 import hashlib
 import json
 import re
@@ -104,6 +105,55 @@ def moto(folder):
     return Server([BIN / "moto_server", "-p", port], folder, f"http://127.0.0.1:{port}")
 
 
+class Role:
+    """The metadata service of a machine with a role (simulated): keys K1, K2, ... each good for
+    `lasts` seconds; every look may bring new ones."""
+
+    def __init__(self, lasts):
+        self.given, self.asked, self.lasts, self.ready = 0, [], lasts, True
+        role = self
+
+        class Service(BaseHTTPRequestHandler):
+            def log_message(self, *args):
+                pass
+
+            def answer(self, status, body=b""):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_PUT(self):
+                ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+                self.answer(200 if ttl and self.path == "/latest/api/token" else 400, b"session==")
+
+            def do_GET(self):
+                role.asked.append(self.path)
+                path = "/latest/meta-data/iam/security-credentials/"
+                if self.headers.get("X-aws-ec2-metadata-token") != "session==":
+                    self.answer(401)
+                elif not role.ready:
+                    self.answer(503)
+                elif self.path == path:
+                    self.answer(200, b"the-role")
+                elif self.path == path + "the-role":
+                    role.given += 1
+                    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + role.lasts))
+                    self.answer(200, json.dumps({
+                        "Code": "Success", "AccessKeyId": f"K{role.given}", "Expiration": end,
+                        "SecretAccessKey": SECRET, "Token": f"token-{role.given}"}).encode())
+                else:
+                    self.answer(404)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
 class Faulty:
     """Objects in memory. `plan` is called for each request and gives what goes wrong with it: None,
     a status with a code, or one of the words of Handler.fail."""
@@ -126,7 +176,7 @@ class Faulty:
         self.server.daemon_threads = True
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_port}"
         if tls:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*tls)
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -178,6 +228,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def serve(self):
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
+        if self.headers.get("content-md5", md5) != md5:
+            self.error(400, "BadDigest")
+            return
         tls = self.faulty.url.startswith("https")
         assert self.headers["x-amz-content-sha256"] == (
             "UNSIGNED-PAYLOAD" if tls else hashlib.sha256(body).hexdigest())

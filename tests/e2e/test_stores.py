@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -152,7 +153,7 @@ def test_signatures_as_botocore_makes_them(fs3, faulty):
         signed = re.search(r"SignedHeaders=([^,]+)", ask.headers["authorization"]).group(1)
         again = AWSRequest(ask.method, f"{faulty.url}{path}" + (f"?{query}" if query else ""),
                            {h: ask.headers[h] for h in signed.split(";")
-                            if h in ("if-none-match", "content-type")}, ask.body)
+                            if h in ("if-none-match", "content-type", "content-md5")}, ask.body)
         at = datetime.datetime.strptime(stamp, "%Y%m%dT%H%M%SZ")
         with mock.patch("botocore.auth.get_current_datetime", return_value=at), \
                 mock.patch.object(S3SigV4Auth, "payload", return_value=ask.headers[
@@ -271,6 +272,63 @@ def test_keys_that_expire_are_found_again(fs3, faulty):
     assert not [e for e in fs3.events("verdict") if e["kind"] != "durable"]
 
 
+@pytest.fixture
+def role():
+    server = objects.Role(lasts=7)
+    yield server
+    server.stop()
+
+
+def test_keys_of_the_machines_role(fs3, faulty, role):
+    """Found in the metadata service, and again ahead of their end: none that has ended is shown
+    to the store, and a service that is out of order for a while costs nothing."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
+        del fs3.env[name]
+    fs3.env["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = role.url + "/"
+    fs3.env["HOME"] = str(fs3.tmp)
+    child = fs3.run_start("--every=100ms", "--heartbeat=100ms", command=looped(100000))
+    fs3.waits_for("verdict")
+    until(lambda: role.given > 2, "keys found again")
+    role.ready = False
+    asked = len(role.asked)
+    until(lambda: len(role.asked) > asked, "a look in vain")
+    role.ready = True
+    fs3.waits_for("verdict", number=max(e["number"] for e in fs3.events("verdict")) + 3)
+    child.kill(signal.SIGTERM)
+    assert child.wait() == 75, child.err
+    assert not [e for e in fs3.events("verdict") if e["kind"] != "durable"]
+    for ask in faulty.asked:
+        assert ask.headers["x-amz-security-token"] == f"token-{ask.access_key[1:]}"
+        assert "x-amz-security-token" in ask.headers["authorization"]
+    assert len({a.access_key for a in faulty.asked}) > 2
+
+
+def test_no_keys_anywhere(fs3, faulty, role):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        del fs3.env[name]
+    fs3.env["HOME"] = str(fs3.tmp)
+    child = fs3.run(command=["touch", "ran"])
+    assert child.status == 125 and "no access key" in child.err
+    assert "AWS_ACCESS_KEY_ID" in child.err and not (fs3.work / "ran").exists()
+    assert not faulty.asked
+
+
+def test_a_put_that_is_changed_on_its_way(fs3, faulty):
+    """The store checks what arrives by the checksum that comes with it; a store that knows none is
+    told none (--store-checksum none)."""
+    bad = itertools.count(1)
+    faulty.plan = lambda ask: ((400, "BadDigest") if ask.method == "PUT" and next(bad) % 4 == 0
+                               else None)
+    assert fs3.run(command=looped(20, "--own-every", 5)).status == 0
+    puts = [a for a in faulty.asked if a.method == "PUT"]
+    assert len(puts) > 8 and all("content-md5" in a.headers for a in puts)
+    faulty.plan = lambda ask: (400, "InvalidDigest") if "content-md5" in ask.headers else None
+    child = fs3.run(run="other", command=looped(20))
+    assert child.status == 125 and "--store-checksum none" in child.err
+    child = fs3.run("--store-checksum=none", run="other", command=looped(20, "--own-every", 5))
+    assert child.status == 0, child.err
+
+
 def test_listings_that_do_not_advance(fs3, faulty):
     assert fs3.run(command=looped(20, "--own-every", 5)).status == 0
     faulty.page = 2
@@ -346,6 +404,12 @@ def test_tls_and_a_certificate_of_ones_own(hf):
             child = hf.run(command=looped(20, "--own-every", 5), run=name)
             assert child.status == 0, child.err
             del hf.env[name]
+        hf.env["SSL_CERT_FILE"] = str(cert)
+        assert hf.run("--tls=1.3", command=["true"], run="new").status == 0
+        faulty.context.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert hf.run(command=["true"], run="old").status == 0
+        child = hf.run("--tls=1.3", command=["true"], run="older")
+        assert child.status == 125 and "older TLS than --tls allows" in child.err
         hf.env["AWS_CA_BUNDLE"] = str(hf.tmp / "nosuch")
         assert hf.run(command=["true"]).status == 125
     finally:

@@ -206,8 +206,12 @@ static const struct {
     {507, "", NULL, HF_ASK_PUT, HF_EFULL, 0, NULL},
     {403, ERROR("AccessDenied"), NULL, HF_ASK_PUT, HF_EDENIED, 0, "s3:PutObject"},
     {403, "", NULL, HF_ASK_GET, HF_EDENIED, 0, "s3:GetObject"},
-    {403, ERROR("InvalidAccessKeyId"), NULL, HF_ASK_GET, HF_EDENIED, 0, "AWS_ACCESS_KEY_ID"},
-    {403, ERROR("SignatureDoesNotMatch"), NULL, HF_ASK_GET, HF_EDENIED, 0, "AWS_SECRET"},
+    {403, ERROR("InvalidAccessKeyId"), NULL, HF_ASK_GET, HF_EDENIED, HF_ANSWER_KEYS,
+     "AWS_ACCESS_KEY_ID"},
+    {403, ERROR("SignatureDoesNotMatch"), NULL, HF_ASK_GET, HF_EDENIED, HF_ANSWER_KEYS,
+     "AWS_SECRET"},
+    {400, ERROR("BadDigest"), NULL, HF_ASK_PUT, HF_EAGAIN, 0, NULL},
+    {400, ERROR("InvalidDigest"), NULL, HF_ASK_PUT, HF_ENOTSUP, 0, "--store-checksum none"},
     {403, ERROR("RequestTimeTooSkewed"), NULL, HF_ASK_GET, HF_EDENIED, HF_ANSWER_CLOCK, "clock"},
     {400, ERROR("ExpiredToken"), NULL, HF_ASK_GET, HF_EDENIED, HF_ANSWER_KEYS, "Renew"},
     {301, ERROR("PermanentRedirect"), "x-amz-bucket-region: eu-west-1", HF_ASK_GET, HF_EINVAL,
@@ -397,6 +401,12 @@ static void ini(void **state)
                                "k\t=\ttabs\t\n"
                                "[profile x y]\n"
                                "k = z\n"
+                               "[ profile  'q r' ]  # why not\n"
+                               "  K : colon\n"
+                               "   k = deeper\n"
+                               "  s3 =\n"
+                               "     k = nested\n"
+                               "[s3]\n"
                                "no equals\n"
                                "[default]\n"
                                "again = here";
@@ -409,6 +419,8 @@ static void ini(void **state)
         {"spaced", "k", "tabs"},
         {"profile x y", "k", "z"},
         {"profile x", "k", NULL},
+        {"profile q r", "k", "colon"},
+        {"s3", "k", NULL},
         {"default", "no equals", NULL},
         {"", "k", NULL},
     };
@@ -434,9 +446,13 @@ static void keys_are_found(void **state)
     static const char in_keys[] = "[default]\naws_access_key_id=FK\naws_secret_access_key=FS\n"
                                   "[half]\naws_access_key_id=HK\n"
                                   "[p]\naws_access_key_id=PK\naws_secret_access_key=PS\n"
-                                  "aws_session_token=PT\n";
+                                  "aws_session_token=PT\n"
+                                  "[blank]\naws_access_key_id=B K\naws_secret_access_key=E5\n";
     static const char in_config[] = "[default]\nregion=file-region\n[profile half]\n"
-                                    "aws_secret_access_key=HS\n[profile p]\nregion=p-region\n";
+                                    "aws_secret_access_key=HS\n[profile p]\nregion=p-region\n"
+                                    "[profile whole]\naws_access_key_id=CK\n"
+                                    "aws_secret_access_key=CS\n"
+                                    "[profile sso]\nsso_session=x\n";
     expect_rc(hf_fs_write(keys, text_of(in_keys), 0600, false, &err), HF_OK, &err);
     expect_rc(hf_fs_write(config, text_of(in_config), 0600, false, &err), HF_OK, &err);
     setenv("AWS_SHARED_CREDENTIALS_FILE", keys, 1);
@@ -452,7 +468,11 @@ static void keys_are_found(void **state)
         {{"EK", "E5", NULL, "er", "dr", "p"}, "EK E5 none er"},
         {{NULL, NULL, "ET"}, "FK FS none file-region"}, /* a token without its pair */
         {{NULL, NULL, NULL, NULL, NULL, "p"}, "PK PS PT p-region"},
-        {{NULL, NULL, NULL, NULL, NULL, "half"}, "HK HS none none"},
+        {{NULL, NULL, NULL, NULL, NULL, "half"}, NULL}, /* no pair is made of two files */
+        {{NULL, NULL, NULL, NULL, NULL, "whole"}, "CK CS none none"},
+        {{NULL, NULL, NULL, NULL, NULL, "sso"}, NULL},
+        {{NULL, NULL, NULL, NULL, NULL, "blank"}, NULL},
+        {{"E\nK", "E5"}, NULL},
         {{"EK"}, NULL},
         {{NULL, "E5"}, NULL},
         {{"EK", ""}, NULL},

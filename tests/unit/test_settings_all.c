@@ -487,7 +487,7 @@ static void test_enums(void **state)
             HF_CLEANUP(hf_freep) char *spaced = hf_asprintf("%s ", w);
             HF_CLEANUP(hf_freep) char *cut = hf_strndup(w, len - 1);
             HF_CLEANUP(hf_freep) char *upper = hf_strdup(w);
-            upper[0] = (char)(upper[0] - 'a' + 'A');
+            upper[0] = (char)(upper[0] >= 'a' ? upper[0] - 'a' + 'A' : ' ');
             check((enum hf_set_id)id, spaced, BAD);
             check((enum hf_set_id)id, cut, BAD);
             check((enum hf_set_id)id, upper, BAD);
