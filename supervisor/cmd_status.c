@@ -176,6 +176,9 @@ static void print_one(FILE *out, const cJSON *obj)
     }
     line(out, "store", "%s (%s)", hf_json_opt_str(obj, "store", "?"),
          hf_json_opt_str(obj, "store_kind", "unknown"));
+    if (!hf_json_opt_bool(obj, "store_create_only", true)) {
+        line(out, "", "weaker: it overwrites what it is told only to create");
+    }
     if (hf_json_opt_str(obj, "store_silent_since", NULL) != NULL) {
         line(out, "", "silent since %s", ago(now_ms, obj, "store_silent_since", age));
     }

@@ -184,11 +184,11 @@ static enum hf_rc tell(struct far *f, struct hf_err *err)
 /* What only the machine itself knows. */
 static void tell_unknown(cJSON *obj)
 {
-    static const char *const keys[] = {"supervisor_pid",  "command_pid", "protected_by",
-                                       "watch",           "notice",      "store_silent_since",
-                                       "boot_id",         "pid_ns",      "supervisor_start",
-                                       "updated_boot_ms", "updated",     "unprotected",
-                                       "events_dropped",  "every_ms",    "log"};
+    static const char *const keys[] = {
+        "supervisor_pid",   "command_pid",        "protected_by", "watch",
+        "notice",           "store_silent_since", "boot_id",      "pid_ns",
+        "supervisor_start", "updated_boot_ms",    "updated",      "unprotected",
+        "events_dropped",   "every_ms",           "log",          "store_create_only"};
     for (size_t i = 0; i < HF_COUNT(keys); i++) {
         hf_json_add_null(obj, keys[i]);
     }

@@ -180,11 +180,29 @@ void hf_status_judge(cJSON *obj, const struct hf_status_seen *seen)
 static void fill(cJSON *obj, const struct hf_rundir *r)
 {
     static const char *const unknown[] = {
-        "store_kind",   "since",    "attempt",         "supervisor_pid", "command_pid",
-        "protected_by", "ranks",    "watch",           "notice",         "save",
-        "heartbeat",    "outcome",  "exit_status",     "updated",        "store_silent_since",
-        "log",          "boot_id",  "updated_boot_ms", "pid_ns",         "supervisor_start",
-        "host",         "every_ms",
+        "store_kind",
+        "since",
+        "attempt",
+        "supervisor_pid",
+        "command_pid",
+        "protected_by",
+        "ranks",
+        "watch",
+        "notice",
+        "save",
+        "heartbeat",
+        "outcome",
+        "exit_status",
+        "updated",
+        "store_silent_since",
+        "log",
+        "boot_id",
+        "updated_boot_ms",
+        "pid_ns",
+        "supervisor_start",
+        "host",
+        "every_ms",
+        "store_create_only",
     };
     replace(obj, "run", r->name);
     replace(obj, "store", r->store);

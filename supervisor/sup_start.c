@@ -178,6 +178,12 @@ static void say_start(struct hf_sup *sup, const struct prepare *p)
                sup->run.name, sup->at.claim.attempt,
                p->restored.any ? p->restored.manifest.resume_path : "the beginning", store, safe);
     }
+    if ((sup->run.store->caps & HF_STORE_CREATE_ONLY) == 0) {
+        hf_log(&sup->log, HF_LOG_WARN,
+               "the store overwrites what it is told only to create: two machines that take run "
+               "'%s' over in the same second may both go on",
+               sup->run.name);
+    }
 }
 
 /* The attempt lives, whatever came meanwhile: its end must not be recorded before its tree is gone.

@@ -125,6 +125,12 @@ void hf_sup_status_write(struct hf_sup *sup)
     hf_json_add_str(obj, "run", sup->run.name);
     hf_json_add_str(obj, "store", sup->dir.store);
     hf_json_add_str(obj, "store_kind", sup->run.store != NULL ? hf_sup_safe_word(sup) : NULL);
+    if (sup->run.store != NULL) {
+        hf_json_add_bool(obj, "store_create_only",
+                         (sup->run.store->caps & HF_STORE_CREATE_ONLY) != 0);
+    } else {
+        hf_json_add_null(obj, "store_create_only");
+    }
     int64_t silent_ms = (int64_t)((sup->status_ns - sup->silent_ns) / HF_MS);
     hf_json_add_time(obj, "store_silent_since", sup->silent_ns != 0 ? hf_wall_ms() - silent_ms : 0);
     hf_json_add_str(obj, "state", hf_job_state_name(sup->state));

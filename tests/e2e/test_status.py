@@ -18,7 +18,7 @@ WORD = str
 NUMBER = int
 RUN = {
     "format": NUMBER, "run": WORD, "store": WORD, "store_kind": WORD, "state": WORD,
-    "store_silent_since": UTC,
+    "store_silent_since": UTC, "store_create_only": bool,
     "since": UTC, "last_state": WORD, "supervised": bool, "attempt": NUMBER,
     "supervisor_pid": NUMBER, "command_pid": NUMBER, "protected_by": WORD, "unprotected": bool,
     "ranks": dict, "every_ms": NUMBER, "watch": dict, "notice": dict, "save": dict,

@@ -368,6 +368,15 @@ def test_a_store_that_ignores_conditions_is_named(fs3, faulty):
     d = fs3.json("doctor", "--spend=1s", "--block-size=64KiB", "--json")
     assert d["create_only"] is False
     assert not faulty.objects
+    child = fs3.run_start(command=looped(100000))
+    fs3.waits_for("joined")
+    assert fs3.status()["store_create_only"] is False
+    assert "weaker" in fs3.call("status", "r").out
+    child.kill(signal.SIGTERM)
+    assert child.wait() == 75
+    assert "overwrites what it is told only to create" in child.warnings[0]
+    fs3.new_machine()
+    assert fs3.json("status", "--run=r")["runs"][0]["store_create_only"] is None
 
 
 def test_a_store_that_hangs_at_the_notice(fs3, faulty):
