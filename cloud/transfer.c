@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocking HTTP by libcurl's easy interface. An easy handle keeps its own connection; handles lie
- * in a pool while nobody uses them. HTTP/2 costs 1.4 times the CPU for bulk data, and a redirect
- * would break a signature, so both are off. Worker threads.
+ * Blocking HTTP by libcurl. A lane is an easy handle and a multi handle of its own, which keeps the
+ * connection and waits for no longer than LOOK_MS at a time, so that cancel flag and deadline are
+ * seen whatever the network does; lanes lie in a pool while nobody uses them. HTTP/2 costs 1.4
+ * times the CPU for bulk data, and a redirect would break a signature, so both are off. Worker
+ * threads.
  */
 #include "base/prelude.h"
 
@@ -16,15 +18,21 @@
 #include "base/clock.h"
 #include "cloud/transfer.h"
 
+#define LOOK_MS       20
 #define IDLE_MAX      64
 #define CONNECT_MS    10000L
 #define STALL_S       30L
 #define UPLOAD_BUFFER (256L << 10) /* the flat optimum of 128 to 512 KiB */
 #define HEADER_MAX    4096
 
+struct lane {
+    CURL *easy;
+    CURLM *multi;
+};
+
 struct hf_transfers {
     pthread_mutex_t lock;
-    CURL *idle[IDLE_MAX]; /* under lock, as n_idle */
+    struct lane idle[IDLE_MAX]; /* under lock, as n_idle */
     size_t n_idle;
     struct hf_transfers_cfg cfg; /* its text is not used */
     char *ca_file, *ca_dir;
@@ -57,13 +65,19 @@ enum hf_rc hf_transfers_new(const struct hf_transfers_cfg *cfg, struct hf_transf
     return HF_OK;
 }
 
+static void lane_free(struct lane l)
+{
+    curl_easy_cleanup(l.easy);
+    curl_multi_cleanup(l.multi);
+}
+
 void hf_transfers_free(struct hf_transfers *t)
 {
     if (t == NULL) {
         return;
     }
     for (size_t i = 0; i < t->n_idle; i++) {
-        curl_easy_cleanup(t->idle[i]);
+        lane_free(t->idle[i]);
     }
     pthread_mutex_destroy(&t->lock);
     hf_free(t->ca_file);
@@ -97,28 +111,31 @@ const char *hf_reply_header(const struct hf_reply *r, const char *name)
     return NULL;
 }
 
-static CURL *take_handle(struct hf_transfers *t)
+static struct lane take_lane(struct hf_transfers *t)
 {
-    CURL *easy = NULL;
+    struct lane l = {.easy = NULL};
     pthread_mutex_lock(&t->lock);
     if (t->n_idle > 0) {
-        easy = t->idle[--t->n_idle];
+        l = t->idle[--t->n_idle];
     }
     pthread_mutex_unlock(&t->lock);
-    return easy != NULL ? easy : curl_easy_init();
+    if (l.easy == NULL) {
+        l = (struct lane){.easy = curl_easy_init(), .multi = curl_multi_init()};
+    }
+    return l;
 }
 
-static void give_handle(struct hf_transfers *t, CURL *easy)
+static void give_lane(struct hf_transfers *t, struct lane l)
 {
-    curl_easy_reset(easy); /* connections and TLS sessions stay */
+    curl_easy_reset(l.easy); /* the connection and TLS sessions stay with the multi handle */
     pthread_mutex_lock(&t->lock);
     bool kept = t->n_idle < IDLE_MAX;
     if (kept) {
-        t->idle[t->n_idle++] = easy;
+        t->idle[t->n_idle++] = l;
     }
     pthread_mutex_unlock(&t->lock);
     if (!kept) {
-        curl_easy_cleanup(easy);
+        lane_free(l);
     }
 }
 
@@ -186,17 +203,6 @@ static size_t got_header(char *data, size_t size, size_t n, void *user)
     return len;
 }
 
-static int look_up(void *user, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
-                   curl_off_t up)
-{
-    (void)down_total;
-    (void)down;
-    (void)up_total;
-    (void)up;
-    struct exchange *x = user;
-    return hf_call_check(x->call, NULL) != HF_OK;
-}
-
 static void set_body(struct exchange *x)
 {
     bool sends = strcmp(x->req->method, "PUT") == 0 || strcmp(x->req->method, "POST") == 0;
@@ -243,9 +249,6 @@ static void set_options(const struct hf_transfers *t, struct exchange *x)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, x);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, got_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, x);
-    curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, look_up);
-    curl_easy_setopt(easy, CURLOPT_XFERINFODATA, x);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->detail);
     set_way(&t->cfg, x);
     if (t->ca_file != NULL) {
@@ -261,9 +264,6 @@ static enum hf_rc explain(const struct exchange *x, CURLcode code, struct hf_err
 {
     const char *what = x->detail[0] != '\0' ? x->detail : curl_easy_strerror(code);
     enum hf_rc rc = HF_EAGAIN;
-    if (code == CURLE_ABORTED_BY_CALLBACK) {
-        return hf_call_check(x->call, err);
-    }
     if (x->full) {
         return hf_fail(err, HF_EFULL, "the reply is longer than %zu bytes", x->reply->body->max);
     }
@@ -285,7 +285,36 @@ static enum hf_rc explain(const struct exchange *x, CURLcode code, struct hf_err
     return hf_fail_at(err, rc, HF_DOM_CURL, code, __FILE__, __LINE__, "%s", what);
 }
 
-static enum hf_rc perform(struct hf_transfers *t, struct exchange *x, struct hf_err *err)
+/* Until libcurl is done, or the call's circumstances say no more. */
+static enum hf_rc drive(struct exchange *x, CURLM *multi, struct hf_err *err)
+{
+    enum hf_rc rc = HF_OK;
+    const CURLMsg *said = NULL;
+    curl_multi_add_handle(multi, x->easy);
+    while (rc == HF_OK && said == NULL) {
+        int running = 0;
+        int left = 0;
+        CURLMcode code = curl_multi_perform(multi, &running);
+        said = curl_multi_info_read(multi, &left);
+        rc = hf_call_check(x->call, err);
+        if (rc == HF_OK && said == NULL && code == CURLM_OK) {
+            code = curl_multi_poll(multi, NULL, 0, LOOK_MS, NULL);
+        }
+        if (rc == HF_OK && code != CURLM_OK) {
+            rc = hf_fail(err, HF_EAGAIN, "libcurl: %s", curl_multi_strerror(code));
+        }
+    }
+    if (said != NULL) {
+        CURLcode code = said->data.result;
+        code = code == CURLE_OK && !x->head_ended ? CURLE_PARTIAL_FILE : code;
+        rc = code == CURLE_OK ? HF_OK : explain(x, code, err);
+    }
+    curl_multi_remove_handle(multi, x->easy); /* what is under way goes with its connection */
+    return rc;
+}
+
+static enum hf_rc perform(struct hf_transfers *t, struct exchange *x, CURLM *multi,
+                          struct hf_err *err)
 {
     struct curl_slist *lines = NULL;
     for (size_t i = 0; i < x->req->headers.len; i++) {
@@ -300,32 +329,33 @@ static enum hf_rc perform(struct hf_transfers *t, struct exchange *x, struct hf_
     lines = more != NULL ? more : lines;
     set_options(t, x);
     curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, lines);
-    CURLcode code = curl_easy_perform(x->easy);
+    enum hf_rc rc = drive(x, multi, err);
     long status = 0;
     curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
     x->reply->status = (int)status;
     curl_slist_free_all(lines);
-    code = code == CURLE_OK && !x->head_ended ? CURLE_PARTIAL_FILE : code;
-    return code == CURLE_OK ? HF_OK : explain(x, code, err);
+    return rc;
 }
 
 enum hf_rc hf_transfer(struct hf_transfers *t, const struct hf_call *c,
                        const struct hf_request *req, struct hf_reply *ret, struct hf_err *err)
 {
     HF_TRY(hf_call_check(c, err));
-    struct exchange x = {.call = c, .req = req, .reply = ret, .easy = take_handle(t)};
-    if (x.easy == NULL) {
+    struct lane l = take_lane(t);
+    struct exchange x = {.call = c, .req = req, .reply = ret, .easy = l.easy};
+    if (l.easy == NULL || l.multi == NULL) {
+        lane_free(l);
         return hf_fail(err, HF_EFULL, "no memory for a connection");
     }
     hf_reply_release(ret);
     hf_buf_init(&ret->error, HF_REPLY_ERROR);
     ret->status = 0;
     x.before = ret->body != NULL ? ret->body->len : 0;
-    enum hf_rc rc = perform(t, &x, err);
+    enum hf_rc rc = perform(t, &x, l.multi, err);
     if (rc != HF_OK && ret->body != NULL && ret->body->len > x.before) {
         ret->body->len = x.before;
         ret->body->data[x.before] = '\0';
     }
-    give_handle(t, x.easy);
+    give_lane(t, l);
     return rc;
 }

@@ -51,9 +51,9 @@ const char *hf_reply_header(const struct hf_reply *r, const char *name);
 
 /* HF_OK for any complete reply, whatever its status. *ret: what came back before is dropped first;
  * body as it was before after a failure. HF_ETIMEOUT: the call's deadline, or 30 s without a byte.
- * HF_ECANCELED. HF_EFULL: body's bound. HF_EDENIED: the certificate is not trusted. HF_EINVAL: no
- * such host, or a URL that is none. HF_EAGAIN: the network; whether the request was carried out is
- * then not known. The cancel flag and the deadline are looked at once a second at least. */
+ * HF_ECANCELED. HF_EFULL: body's bound. HF_EDENIED: the certificate is not trusted, or TLS is too
+ * old. HF_EINVAL: a URL that is none. HF_EAGAIN: the network; whether the request was carried out
+ * is then not known. The cancel flag and the deadline are looked at every 20 ms. */
 enum hf_rc hf_transfer(struct hf_transfers *t, const struct hf_call *c,
                        const struct hf_request *req, struct hf_reply *ret,
                        struct hf_err *err) HF_MUST_USE;
